@@ -1,0 +1,524 @@
+"""The only file that reads or writes .onnx: load, check, prepare, list layers.
+
+A prepared model gives the float model's answers, has named nodes, folded constants, short
+tensor names and at least opset 13 (per-channel quantization begins there). All plans are
+assembled from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqto.contracts import Layer
+from seqto.errors import ModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+QUANTIZED_OPS = frozenset(
+    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul ConvInteger "
+    "MatMulInteger QGemm QLinearAdd MatMulNBits DynamicQuantizeMatMul".split()
+)
+WEIGHTED_OPS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+FOLLOWING_ACTIVATIONS = frozenset(("Relu", "Clip"))
+# ops that only move data: they follow the layer in front of them and keep its scale
+MOVING_OPS = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
+# weightless ops whose result has the same scale as what went in
+SAME_SCALE_OPS = frozenset(("MaxPool", "Pad", "Slice", "Transpose", "Resize")) | MOVING_OPS
+WEIGHTLESS_OPS = (
+    frozenset("Add Mul Concat AveragePool GlobalAveragePool LeakyRelu Sigmoid MatMul".split())
+    | SAME_SCALE_OPS
+    | FOLLOWING_ACTIVATIONS
+)
+OUTPUT_OP = "Output"
+LOWEST_OPSET = 13
+PROTOBUF_LIMIT_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """What the model wants to be fed: None stands for a dynamic dimension."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str
+
+    @property
+    def fixed_batch(self) -> int | None:
+        return self.shape[0] if self.shape else None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A float model that plans can be built on."""
+
+    proto: Any  # onnx.ModelProto, never changed after preparation
+    layers: tuple[Layer, ...]
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    opset: int
+    sha256: str
+
+    def layer(self, name: str) -> Layer:
+        return next(x for x in self.layers if x.name == name)
+
+
+# ---------------------------------------------------------------------------- reading and writing
+
+
+def sha256_of_file(path: str | Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def size_of(path: str | Path) -> int:
+    """Bytes on disk, external data included."""
+    total = Path(path).stat().st_size
+    return total + sum(p.stat().st_size for p in external_files(path))
+
+
+def external_files(path: str | Path) -> list[Path]:
+    """The files that hold initializers outside of the .onnx file, without reading them."""
+    import onnx
+
+    proto = onnx.load(str(path), load_external_data=False)
+    names = set()
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                names.add(entry.value)
+    folder = Path(path).resolve().parent
+    files = []
+    for name in sorted(names):
+        file = (folder / name).resolve()
+        if not file.is_relative_to(folder):
+            raise ModelError(f"{path}: external data {name!r} lies outside of the model's folder")
+        files.append(file)
+    return files
+
+
+def load(path: str | Path) -> Any:
+    """Read a model with its external data; every way to be unreadable is a ModelError."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    path = Path(path)
+    if not path.is_file():
+        raise ModelError(f"model {str(path)!r} does not exist; give the path of an .onnx file")
+    try:
+        missing = [p for p in external_files(path) if not p.is_file()]
+        if missing:
+            raise ModelError(f"{path}: external data file {missing[0].name!r} is missing beside it")
+        proto = onnx.load(str(path))
+        if not proto.graph.node:
+            raise ModelError(f"{path}: no ONNX graph in this file (wrong file, or cut short?)")
+        onnx.checker.check_model(str(path))
+    except ModelError:
+        raise
+    except (DecodeError, onnx.checker.ValidationError, ValueError, OSError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"{path} is not a readable ONNX model: {first}") from error
+    return proto
+
+
+def to_bytes(proto: Any) -> bytes:
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data
+
+
+def save(proto: Any, path: str | Path) -> None:
+    """Write atomically; initializers go to a file beside it when protobuf's limit is near."""
+    import onnx
+
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if proto.ByteSize() < PROTOBUF_LIMIT_BYTES // 2:
+        write_atomically(path, to_bytes(proto))
+        return
+    onnx.save_model(
+        proto,
+        str(path),
+        save_as_external_data=True,
+        all_tensors_to_one_file=True,
+        location=path.name + ".data",
+        size_threshold=1024,
+    )
+
+
+def write_atomically(path: str | Path, data: bytes) -> None:
+    path = Path(path)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as stream:
+        try:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        except OSError:
+            os.unlink(stream.name)
+            raise
+    os.chmod(stream.name, 0o644)
+    os.replace(stream.name, path)
+
+
+def opset_of(proto: Any) -> int:
+    return next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+
+
+# -------------------------------------------------------------------------------------- preparation
+
+
+def prepare(original: Any, *, name: str = "model", max_opset: int | None = None) -> Prepared:
+    """Name, upgrade, fold, fuse, shorten. Does not change its argument."""
+    import onnx
+
+    refuse_quantized(original, name=name)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(original)
+    strip_notes(proto)
+    name_nodes(proto)
+    proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
+    proto = fold(proto, name=name)
+    name_nodes(proto)
+    fold_constant_nodes(proto)
+    shorten_tensor_names(proto)
+    inputs = input_specs(proto)
+    layers = tuple(list_layers(proto))
+    if not any(layer.weight for layer in layers):
+        raise ModelError(f"{name}: no Conv, Gemm or MatMul with constant weights: nothing to do")
+    digest = hashlib.sha256(to_bytes(proto)).hexdigest()
+    outputs = tuple(o.name for o in proto.graph.output)
+    return Prepared(proto, layers, inputs, outputs, opset_of(proto), digest)
+
+
+def open_prepared(path: str | Path) -> Prepared:
+    """Read back what `save(prepared.proto)` wrote."""
+    proto = load(path)
+    return Prepared(
+        proto,
+        tuple(list_layers(proto)),
+        input_specs(proto),
+        tuple(o.name for o in proto.graph.output),
+        opset_of(proto),
+        hashlib.sha256(to_bytes(proto)).hexdigest(),
+    )
+
+
+def refuse_quantized(proto: Any, *, name: str) -> None:
+    found = [n for n in proto.graph.node if n.op_type in QUANTIZED_OPS]
+    if found:
+        raise ModelError(
+            f"{name} is quantized already ({len(found)} such nodes, the first is a "
+            f"{found[0].op_type}): start from the float model"
+        )
+
+
+def strip_notes(proto: Any) -> None:
+    """Exporters' notes cost bytes in every variant and say nothing to a runtime."""
+    proto.doc_string = ""
+    proto.graph.doc_string = ""
+    del proto.metadata_props[:]
+    del proto.graph.metadata_props[:]
+    del proto.graph.value_info[:]
+    for node in proto.graph.node:
+        node.doc_string = ""
+        del node.metadata_props[:]
+    for tensor in proto.graph.initializer:
+        tensor.doc_string = ""
+
+
+def name_nodes(proto: Any) -> None:
+    """Unnamed or doubly named nodes get the name of their op and position: stable by content."""
+    taken: set[str] = set()
+    for position, node in enumerate(proto.graph.node):
+        if not node.name or node.name in taken:
+            base = node.name or node.op_type
+            name = f"{base}_{position}"
+            while name in taken:
+                name += "_"
+            node.name = name
+        taken.add(node.name)
+
+
+def upgrade(proto: Any, opset: int, *, name: str, max_opset: int | None = None) -> Any:
+    """The same model at `opset` or higher; old graphs pass onnx's version converter."""
+    import onnx
+
+    now = opset_of(proto)
+    if max_opset is not None and max(now, opset) > max_opset:
+        raise ModelError(
+            f"{name} has opset {now} and quantization needs at least {opset}, "
+            f"but max_opset is {max_opset}: raise it"
+        )
+    if now >= opset:
+        return proto
+    if now < 9:
+        make_initializers_private(proto)
+    try:
+        return onnx.version_converter.convert_version(proto, opset)
+    except Exception as error:  # the converter raises bare RuntimeErrors
+        raise ModelError(f"{name}: cannot go from opset {now} to {opset}: {error}") from error
+
+
+def make_initializers_private(proto: Any) -> None:
+    """Before IR 4 initializers had to be inputs too; that keeps runtimes from folding them."""
+    constants = {t.name for t in proto.graph.initializer}
+    kept = [i for i in proto.graph.input if i.name not in constants]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
+    proto.ir_version = max(proto.ir_version, 4)
+
+
+def fold(proto: Any, *, name: str) -> Any:
+    """Fold constants and pads and fuse BatchNorm with ONNX Runtime's basic optimizer."""
+    import onnx
+    import onnxruntime as ort
+
+    make_initializers_private(proto)
+    domains = {n.domain for n in proto.graph.node}
+    with tempfile.TemporaryDirectory(prefix="seqto-fold-") as folder:
+        source, target = Path(folder) / "in.onnx", Path(folder) / "out.onnx"
+        save(proto, source)
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(target)
+        if proto.ByteSize() > PROTOBUF_LIMIT_BYTES // 2:
+            options.add_session_config_entry(
+                "session.optimized_model_external_initializers_file_name", "out.data"
+            )
+        try:
+            ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ORT raises many types without a root
+            first = str(error).strip().splitlines()[0]
+            raise ModelError(f"{name} does not load in ONNX Runtime: {first}") from error
+        folded = onnx.load(str(target))
+    if not {n.domain for n in folded.graph.node} <= domains | {"", "ai.onnx"}:
+        folded = proto  # a fused op of ORT's own would tie the result to ORT
+    used = {n.domain for n in folded.graph.node} | {""}
+    kept = [o for o in folded.opset_import if ("" if o.domain == "ai.onnx" else o.domain) in used]
+    fresh = onnx.helper.make_model(folded.graph, opset_imports=kept)
+    fresh.ir_version = max(proto.ir_version, 8)
+    fresh.producer_name = "seqto"
+    strip_notes(fresh)
+    return fresh
+
+
+def fold_constant_nodes(proto: Any) -> None:
+    """Constant nodes become initializers, so that a weight is one wherever it came from."""
+    kept = []
+    for node in proto.graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value"), None)
+        if node.op_type == "Constant" and value is not None:
+            tensor = proto.graph.initializer.add()
+            tensor.CopyFrom(value)
+            tensor.name = node.output[0]
+        else:
+            kept.append(node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(kept)
+
+
+def shorten_tensor_names(proto: Any) -> None:
+    """Internal tensors get short names (they are repeated in every inserted node)."""
+    graph = proto.graph
+    public = {i.name for i in graph.input} | {o.name for o in graph.output}
+    renamed: dict[str, str] = {"": ""}
+    for prefix, tensors in (
+        ("w", [t.name for t in graph.initializer]),
+        ("t", [o for n in graph.node for o in n.output]),
+    ):
+        for position, tensor in enumerate(x for x in tensors if x and x not in public):
+            short = f"{prefix}{position}"
+            renamed[tensor] = short if short not in public else short + "_"
+    if any(a.type in (5, 10) for n in graph.node for a in n.attribute):
+        return  # sub-graphs capture outer names: leave models with If or Loop as they are
+    for tensor in graph.initializer:
+        tensor.name = renamed.get(tensor.name, tensor.name)
+    for node in graph.node:
+        node.input[:] = [renamed.get(x, x) for x in node.input]
+        node.output[:] = [renamed.get(x, x) for x in node.output]
+
+
+def input_specs(proto: Any) -> tuple[InputSpec, ...]:
+    import onnx
+
+    constants = {t.name for t in proto.graph.initializer}
+    specs = []
+    for value in proto.graph.input:
+        if value.name in constants:
+            continue
+        tensor = value.type.tensor_type
+        shape = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+        specs.append(InputSpec(value.name, shape, dtype))
+    return tuple(specs)
+
+
+def same_answers(
+    original: bytes | str, prepared: bytes, feeds: Mapping[str, NDArray[np.generic]]
+) -> float:
+    """Largest difference between two models' outputs, relative to the outputs' spread."""
+    import numpy as np
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    runs = []
+    for model in (original, prepared):
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        runs.append(session.run(None, dict(feeds)))
+    worst = 0.0
+    for a, b in zip(*runs, strict=True):
+        if not np.issubdtype(a.dtype, np.floating):
+            worst = max(worst, float(np.any(a != b)))
+            continue
+        spread = float(np.abs(a).max()) or 1.0
+        worst = max(worst, float(np.abs(a - b).max()) / spread)
+    return worst
+
+
+# ----------------------------------------------------------------------------------- layers
+
+
+def list_layers(proto: Any) -> list[Layer]:
+    """Group the graph's nodes into layers, in graph order."""
+    graph = proto.graph
+    constants = {t.name: t for t in graph.initializer}
+    readers: dict[str, list[Any]] = {}
+    for node in graph.node:
+        for tensor in node.input:
+            readers.setdefault(tensor, []).append(node)
+    public = {o.name for o in graph.output}
+    floats = float_tensors(proto)
+    taken: set[str] = set()
+    layers: list[Layer] = []
+    for node in graph.node:
+        if node.name in taken or len(node.output) != 1 or node.output[0] not in floats:
+            continue
+        weighted = _is_weighted(node, constants)
+        if not weighted and not _is_weightless(node, constants):
+            continue
+        chain = [node, *_followers(node, readers, public, constants)]
+        taken.update(n.name for n in chain)
+        layers.append(_layer(chain, constants, weighted=weighted))
+    produced = {layer.output for layer in layers}
+    for output in graph.output:
+        if output.name in produced:
+            label = f"output:{output.name}"
+            layers.append(Layer(label, OUTPUT_OP, (), (output.name,), output.name, 0))
+    return layers
+
+
+def float_tensors(proto: Any) -> set[str]:
+    """Names of the tensors that hold float32; shape arithmetic must never be quantized."""
+    import onnx
+
+    light = onnx.ModelProto()
+    light.CopyFrom(proto)
+    for tensor in light.graph.initializer:
+        if tensor.ByteSize() > 4096:  # only small ones can be shapes
+            tensor.ClearField("raw_data")
+            tensor.ClearField("float_data")
+    try:
+        inferred = onnx.shape_inference.infer_shapes(light)
+    except Exception:  # a custom op stops inference: what is left is judged by its producer
+        inferred = light
+    known = [*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output]
+    types = {v.name: v.type.tensor_type.elem_type for v in known}
+    names = {o for n in proto.graph.node for o in n.output} | {i.name for i in proto.graph.input}
+    return {n for n in names if types.get(n, 1) == 1}  # 1 = float32
+
+
+def _is_weighted(node: Any, constants: Mapping[str, Any]) -> bool:
+    if node.op_type not in WEIGHTED_OPS or node.domain not in ("", "ai.onnx"):
+        return False
+    if len(node.input) < 2 or node.input[1] not in constants or node.input[0] in constants:
+        return False
+    if node.op_type == "Gemm" and len(node.input) > 2 and node.input[2] not in constants:
+        return False
+    weight = constants[node.input[1]]
+    return int(weight.data_type) == 1 and len(weight.dims) >= 2  # 1 = float32
+
+
+def _is_weightless(node: Any, constants: Mapping[str, Any]) -> bool:
+    if node.op_type not in WEIGHTLESS_OPS or node.domain not in ("", "ai.onnx"):
+        return False
+    first_only = node.op_type in SAME_SCALE_OPS | FOLLOWING_ACTIVATIONS
+    data = node.input[:1] if first_only else node.input
+    return all(x and x not in constants for x in data)
+
+
+def _followers(
+    node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
+) -> list[Any]:
+    """The activation and data-moving nodes that only this node feeds."""
+    chain: list[Any] = []
+    activation_open = node.op_type in WEIGHTED_OPS or node.op_type in ("Add", "Sub")
+    tensor = node.output[0]
+    if _adds_bias(node, readers, public, constants):
+        chain.append(readers[tensor][0])
+        tensor = chain[-1].output[0]
+    while tensor not in public and len(readers.get(tensor, [])) == 1:
+        follower = readers[tensor][0]
+        activation = activation_open and follower.op_type in FOLLOWING_ACTIVATIONS
+        if not activation and follower.op_type not in MOVING_OPS:
+            break
+        if follower.input[0] != tensor:
+            break
+        activation_open = activation_open and not activation and not chain
+        chain.append(follower)
+        tensor = follower.output[0]
+    return chain
+
+
+def _adds_bias(
+    node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
+) -> bool:
+    """A MatMul whose only reader adds a constant: the bias of a dense layer."""
+    tensor = node.output[0]
+    if node.op_type != "MatMul" or tensor in public or len(readers.get(tensor, [])) != 1:
+        return False
+    reader = readers[tensor][0]
+    others = [x for x in reader.input if x != tensor]
+    return reader.op_type == "Add" and len(others) == 1 and others[0] in constants
+
+
+def _layer(chain: list[Any], constants: Mapping[str, Any], *, weighted: bool) -> Layer:
+    anchor = chain[0]
+    inputs: list[str] = []
+    first_only = weighted or anchor.op_type in SAME_SCALE_OPS | FOLLOWING_ACTIVATIONS
+    for tensor in anchor.input[:1] if first_only else anchor.input:
+        if tensor and tensor not in inputs:
+            inputs.append(tensor)
+    count = 0
+    for node in chain:
+        for tensor in node.input:
+            if tensor in constants and node.op_type in (*WEIGHTED_OPS, "Add"):
+                size = 1
+                for dim in constants[tensor].dims:
+                    size *= int(dim)
+                count += size
+    group = next((int(a.i) for a in anchor.attribute if a.name == "group"), 1)
+    weight = anchor.input[1] if weighted else None
+    bias = anchor.input[2] if weighted and len(anchor.input) > 2 and anchor.input[2] else None
+    depthwise = weighted and group > 1 and int(constants[anchor.input[1]].dims[1]) == 1
+    return Layer(
+        name=anchor.name,
+        op_type=anchor.op_type,
+        nodes=tuple(n.name for n in chain),
+        inputs=tuple(inputs),
+        output=chain[-1].output[0],
+        parameters=count,
+        weight=weight,
+        bias=bias,
+        depthwise=depthwise,
+    )

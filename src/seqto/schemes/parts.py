@@ -1,0 +1,248 @@
+"""Parts: what one layer contributes to a file, made once per (layer, scheme) and reused.
+
+A part is a handful of initializers and the nodes that turn them into the float weight the
+layer's own node reads. `Cast → Mul` and `Cast` are folded when a session loads; a
+DequantizeLinear in front of a quantized input lets the runtime fuse an integer kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.contracts import Layer, Scheme
+from seqto.errors import PlanError
+from seqto.schemes import integers
+from seqto.schemes.integers import Floats, Quantized
+
+INT4_OPSET = 21
+INT16_OPSET = 21
+
+
+class Constants(Protocol):
+    """What parts are made of: the layer's weights, and statistics of what flows into it."""
+
+    def weight(self, layer: Layer) -> Floats: ...
+
+    def bias(self, layer: Layer) -> Floats | None: ...
+
+    def input_mean(self, layer: Layer) -> Floats | None: ...
+
+    def input_gram(self, layer: Layer) -> NDArray[np.float64] | None: ...
+
+    def channel_axis(self, layer: Layer) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Initializers and nodes for one layer's constants."""
+
+    initializers: tuple[Any, ...]
+    nodes: tuple[Any, ...]
+    weight: str  # the tensor that the layer's node reads as its weight
+    bias: str  # "" when it has none
+    size_bytes: int
+    opset: int = 0
+    saturated_biases: int = 0
+    restored: Floats | None = None  # what the weight is after its round trip
+
+
+def tensor(name: str, values: NDArray[np.generic], *, kind: str = "") -> Any:
+    """A TensorProto; s4 packs two values a byte."""
+    import onnx
+
+    if kind == "s4":
+        flat = values.reshape(-1).astype(np.int8)
+        if flat.size % 2:
+            flat = np.append(flat, np.int8(0))
+        nibbles = flat.view(np.uint8) & 0x0F
+        packed = (nibbles[0::2] | (nibbles[1::2] << 4)).astype(np.uint8)
+        proto = onnx.TensorProto(name=name, data_type=onnx.TensorProto.INT4, dims=values.shape)
+        proto.raw_data = packed.tobytes()
+        return proto
+    return onnx.numpy_helper.from_array(np.require(values, requirements="C"), name)
+
+
+def make_part(
+    layer: Layer, scheme: Scheme, constants: Constants, *, input_scale: float, bias_fix: bool
+) -> Part:
+    """The part for a weighted layer. `input_scale` matters to static schemes only."""
+    if layer.weight is None:
+        raise PlanError(f"layer {layer.name!r} has no weights to keep as {scheme}")
+    if scheme.kind == "fp32" and not bias_fix:
+        return _plain(layer, constants)
+    if scheme.kind == "fp16":
+        return _half(layer, constants)
+    if scheme.kind == "weight":
+        return _weight_only(layer, scheme, constants, bias_fix=bias_fix)
+    if scheme.kind == "static":
+        return _static(layer, scheme, constants, input_scale=input_scale, bias_fix=bias_fix)
+    raise PlanError(f"layer {layer.name!r}: no part is made for scheme {scheme}")
+
+
+def quantized_weight(layer: Layer, scheme: Scheme, constants: Constants) -> Quantized:
+    """The layer's integers under a scheme, by plain or by output-minimising rounding."""
+    values = constants.weight(layer)
+    axis = constants.channel_axis(layer) if scheme.granularity != "tensor" else None
+    if scheme.rounding == "output":
+        from seqto.schemes.rounding import round_for_output
+
+        gram = constants.input_gram(layer)
+        if gram is not None and axis is not None:
+            return round_for_output(layer, values, gram, scheme.weight, axis=axis)
+    return integers.quantize(values, scheme.weight, axis=axis)
+
+
+def _plain(layer: Layer, constants: Constants) -> Part:
+    items = [tensor(layer.weight or "", constants.weight(layer))]
+    bias = constants.bias(layer)
+    if bias is not None:
+        items.append(tensor(layer.bias or "", bias))
+    return _part(items, [], weight=layer.weight or "", bias=layer.bias or "")
+
+
+def _half(layer: Layer, constants: Constants) -> Part:
+    import onnx
+
+    values = constants.weight(layer)
+    w = layer.weight or ""
+    limit = np.finfo(np.float16).max
+    half = np.clip(values, -limit, limit).astype(np.float16)
+    items = [tensor(w + "h", half)]
+    nodes = [onnx.helper.make_node("Cast", [w + "h"], [w], to=onnx.TensorProto.FLOAT)]
+    bias = constants.bias(layer)
+    if bias is not None:
+        items.append(tensor(layer.bias or "", bias))
+    return _part(items, nodes, weight=w, bias=layer.bias or "", restored=half.astype(np.float32))
+
+
+def _weight_only(
+    layer: Layer, scheme: Scheme, constants: Constants, *, bias_fix: bool
+) -> Part:
+    import onnx
+
+    make = onnx.helper.make_node
+    w = layer.weight or ""
+    values = constants.weight(layer)
+    q = quantized_weight(layer, scheme, constants)
+    zero = q.zero_point.astype(np.float32)
+    if zero.any():
+        raise PlanError(f"layer {layer.name!r}: {scheme} has zero points; use a signed weight type")
+    scale = q.scale
+    if q.axis is not None:
+        shape = [1] * values.ndim
+        shape[q.axis] = -1
+        scale = scale.reshape(shape)
+    items = [tensor(w + "q", q.data, kind=scheme.weight), tensor(w + "s", scale)]
+    nodes = [
+        make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT),
+        make("Mul", [w + "c", w + "s"], [w]),
+    ]
+    bias = constants.bias(layer)
+    if bias is not None:
+        fixed = _fixed_bias(layer, constants, q.restore()) if bias_fix else bias
+        items.append(tensor(layer.bias or "", fixed))
+    opset = INT4_OPSET if scheme.weight == "s4" else 0
+    return _part(
+        items, nodes, weight=w, bias=layer.bias or "", opset=opset, restored=q.restore()
+    )
+
+
+def _static(
+    layer: Layer,
+    scheme: Scheme,
+    constants: Constants,
+    *,
+    input_scale: float,
+    bias_fix: bool,
+) -> Part:
+    import onnx
+
+    make = onnx.helper.make_node
+    w, b = layer.weight or "", layer.bias or ""
+    values = constants.weight(layer)
+    q = quantized_weight(layer, scheme, constants)
+    bias = constants.bias(layer)
+    if bias is not None and bias_fix:
+        bias = _fixed_bias(layer, constants, q.restore())
+    if bias is not None and scheme.bias != "float" and scheme.weight in ("s8", "s7"):
+        held = integers.scale_that_holds_bias(
+            q.scale, input_scale, bias, per_channel=q.axis is not None
+        )
+        if not np.array_equal(held, q.scale):
+            q = integers.requantize(values, held, q.zero_point, scheme.weight, axis=q.axis)
+    items = [tensor(w + "q", q.data, kind=scheme.weight), tensor(w + "s", q.scale)]
+    nodes = []
+    integer_name = w + "q"
+    opset = 0
+    if scheme.weight == "s4":
+        # stored in four bits, widened when the session loads: int8 speed at half the bytes
+        nodes.append(make("Cast", [w + "q"], [w + "e"], to=onnx.TensorProto.INT8))
+        integer_name, opset = w + "e", INT4_OPSET
+    zero_name = []
+    if q.zero_point.any():
+        items.append(tensor(w + "z", q.zero_point))
+        zero_name = [w + "z"]
+    axis = {} if q.axis is None else {"axis": q.axis}
+    nodes.append(make("DequantizeLinear", [integer_name, w + "s", *zero_name], [w], **axis))
+    saturated = 0
+    if bias is not None and scheme.bias == "float":
+        items.append(tensor(b, bias))
+    elif bias is not None:
+        bias_scale = np.asarray(np.float32(input_scale) * q.scale, dtype=np.float32)
+        data, saturated = integers.quantize_bias(bias, bias_scale)
+        items += [tensor(b + "q", data), tensor(b + "s", bias_scale)]
+        axis = {} if q.axis is None else {"axis": 0}
+        nodes.append(make("DequantizeLinear", [b + "q", b + "s"], [b], **axis))
+    return _part(
+        items, nodes, weight=w, bias=b, opset=opset, saturated=saturated, restored=q.restore()
+    )
+
+
+def _fixed_bias(layer: Layer, constants: Constants, restored: Floats) -> Floats:
+    """Bias correction: add what rounding the weights takes away from the mean output."""
+    bias = constants.bias(layer)
+    mean = constants.input_mean(layer)
+    if bias is None:
+        raise PlanError(f"layer {layer.name!r} has no bias to correct")
+    if mean is None:
+        return bias
+    lost = constants.weight(layer) - restored
+    if layer.op_type == "Conv":
+        per_input = lost.reshape(lost.shape[0], lost.shape[1], -1).sum(axis=2)
+        groups = mean.size // lost.shape[1]
+        per_group = mean.reshape(groups, lost.shape[1])
+        rows = np.repeat(per_group, lost.shape[0] // groups, axis=0)
+        shift = (per_input * rows).sum(axis=1)
+    else:
+        out_axis = constants.channel_axis(layer)
+        matrix = lost if out_axis == 0 else lost.T
+        shift = matrix @ mean.reshape(-1)
+    corrected: Floats = (bias + shift.reshape(bias.shape)).astype(np.float32)
+    return corrected
+
+
+def _part(
+    items: list[Any],
+    nodes: list[Any],
+    *,
+    weight: str,
+    bias: str,
+    opset: int = 0,
+    saturated: int = 0,
+    restored: Floats | None = None,
+) -> Part:
+    size = sum(_framed(x.ByteSize()) for x in [*items, *nodes])
+    return Part(tuple(items), tuple(nodes), weight, bias, size, opset, saturated, restored)
+
+
+def _framed(size: int) -> int:
+    """Bytes of a message inside another: tag and length prefix."""
+    prefix = 1
+    while size >> (7 * prefix):
+        prefix += 1
+    return size + 1 + prefix
+

@@ -27,8 +27,9 @@ from seqto.model import (
     upgrade,
 )
 from seqto.schemes import dynamic, integers
-from seqto.schemes.integers import Floats
-from seqto.schemes.parts import INT16_OPSET, INT4_OPSET, Part, make_part, tensor
+from seqto.schemes.integers import Floats, Quantized
+from seqto.schemes.parts import INT4_OPSET, INT16_OPSET, Part, make_part, tensor
+from seqto.schemes.rounding import round_for_output
 
 BIAS_CORRECTION = "bias-correction"
 
@@ -39,7 +40,7 @@ class Statistics:
 
     ranges: Mapping[str, Mapping[str, tuple[float, float]]]  # tensor → method → (low, high)
     means: Mapping[str, NDArray[np.float32]]  # tensor → mean per channel
-    grams: Mapping[str, NDArray[np.float64]]  # layer → X Xᵀ of its unfolded input
+    grams: Mapping[str, NDArray[np.floating[Any]]]  # layer → X Xᵀ of its unfolded input
 
     def range_of(self, name: str, method: str) -> tuple[float, float]:
         known = self.ranges.get(name)
@@ -76,12 +77,18 @@ class Assembler:
     """Keeps the prepared model's constants and every part made so far."""
 
     def __init__(
-        self, prepared: Prepared, statistics: Statistics, *, max_opset: int | None = None
+        self,
+        prepared: Prepared,
+        statistics: Statistics,
+        *,
+        rounded: Mapping[tuple[str, str], Quantized] | None = None,
+        max_opset: int | None = None,
     ) -> None:
         import onnx
 
         self.prepared = prepared
         self.statistics = statistics
+        self.rounded = dict(rounded or {})  # (layer, weight type) → integers made before
         self.max_opset = max_opset
         self._layer_of = {n: layer for layer in prepared.layers for n in layer.nodes}
         self._by_name = {layer.name: layer for layer in prepared.layers}
@@ -103,8 +110,16 @@ class Assembler:
     def input_mean(self, layer: Layer) -> Floats | None:
         return self.statistics.means.get(layer.inputs[0])
 
-    def input_gram(self, layer: Layer) -> NDArray[np.float64] | None:
-        return self.statistics.grams.get(layer.name)
+    def rounded_for_output(self, layer: Layer, kind: str) -> Quantized | None:
+        """Integers with small output error, where the layer's Gram matrix is or was known."""
+        key = (layer.name, kind)
+        if key not in self.rounded and layer.name in self.statistics.grams:
+            gram = self.statistics.grams[layer.name].astype(np.float64)
+            axis = self.channel_axis(layer)
+            self.rounded[key] = round_for_output(
+                layer, self.weight(layer), gram, kind, axis=axis
+            )
+        return self.rounded.get(key)
 
     def channel_axis(self, layer: Layer) -> int:
         if layer.op_type == "Conv":
@@ -422,19 +437,6 @@ class _Walk:
                 made_here = any(item.name in n.output for n in self.nodes)
                 if not made_here:
                     self.initializers[item.name] = item
-
-
-def plan_from_exclusions(
-    layers: tuple[Layer, ...], default: Mapping[str, str], excluded: list[str]
-) -> Plan:
-    """The paper's sugar: everything at its default but these nodes or layers."""
-    known = {n: layer.name for layer in layers for n in (layer.name, *layer.nodes)}
-    keep: set[str] = set()
-    for name in excluded:
-        if name not in known:
-            raise PlanError(f"no node or layer {name!r} in the model{nearest(name, list(known))}")
-        keep.add(known[name])
-    return Plan.of({layer: code for layer, code in default.items() if layer not in keep})
 
 
 def describe(assembled: Assembled) -> Json:

@@ -111,7 +111,7 @@ class Scheme:
                 values["ranges"] = word
             elif word in ("channel", "tensor") or word.startswith("block"):
                 values["granularity"] = word
-            elif word in WEIGHT_TYPES and "weight" not in values and kind != "act":
+            elif word in WEIGHT_TYPES and "weight" not in values:
                 values["weight"] = word
             elif word in ACTIVATION_TYPES:
                 values["activation"] = word

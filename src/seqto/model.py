@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqto.contracts import Layer
 from seqto.errors import ModelError
+from seqto.inputs import InputSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,19 +41,6 @@ WEIGHTLESS_OPS = (
 OUTPUT_OP = "Output"
 LOWEST_OPSET = 13
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """What the model wants to be fed: None stands for a dynamic dimension."""
-
-    name: str
-    shape: tuple[int | None, ...]
-    dtype: str
-
-    @property
-    def fixed_batch(self) -> int | None:
-        return self.shape[0] if self.shape else None
 
 
 @dataclass(frozen=True, slots=True)

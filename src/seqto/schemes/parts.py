@@ -31,7 +31,7 @@ class Constants(Protocol):
 
     def input_mean(self, layer: Layer) -> Floats | None: ...
 
-    def input_gram(self, layer: Layer) -> NDArray[np.float64] | None: ...
+    def rounded_for_output(self, layer: Layer, kind: str) -> Quantized | None: ...
 
     def channel_axis(self, layer: Layer) -> int: ...
 
@@ -88,11 +88,10 @@ def quantized_weight(layer: Layer, scheme: Scheme, constants: Constants) -> Quan
     values = constants.weight(layer)
     axis = constants.channel_axis(layer) if scheme.granularity != "tensor" else None
     if scheme.rounding == "output":
-        from seqto.schemes.rounding import round_for_output
-
-        gram = constants.input_gram(layer)
-        if gram is not None and axis is not None:
-            return round_for_output(layer, values, gram, scheme.weight, axis=axis)
+        rounded = constants.rounded_for_output(layer, scheme.weight)
+        if rounded is None:
+            raise PlanError(f"layer {layer.name!r}: no output statistics to round {scheme} by")
+        return rounded
     return integers.quantize(values, scheme.weight, axis=axis)
 
 

@@ -1,0 +1,75 @@
+"""seqto: selective post-training quantization of ONNX models, measured on your device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqto.contracts import (
+        Data,
+        Device,
+        Layer,
+        Measurement,
+        Plan,
+        Result,
+        Scheme,
+        Session,
+        Strategy,
+        Task,
+        Trial,
+    )
+    from seqto.errors import (
+        ConfigError,
+        DataError,
+        DeviceError,
+        JournalError,
+        ModelError,
+        PlanError,
+        SeqtoError,
+    )
+    from seqto.tune import tune
+
+_HOMES = {
+    "tune": "seqto.tune",
+    **dict.fromkeys(
+        "Data Device Layer Measurement Plan Result Scheme Session Strategy Task Trial".split(),
+        "seqto.contracts",
+    ),
+    **dict.fromkeys(
+        "ConfigError DataError DeviceError JournalError ModelError PlanError SeqtoError".split(),
+        "seqto.errors",
+    ),
+}
+
+__all__ = [
+    "ConfigError",
+    "Data",
+    "DataError",
+    "Device",
+    "DeviceError",
+    "JournalError",
+    "Layer",
+    "Measurement",
+    "ModelError",
+    "Plan",
+    "PlanError",
+    "Result",
+    "Scheme",
+    "SeqtoError",
+    "Session",
+    "Strategy",
+    "Task",
+    "Trial",
+    "tune",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded on first use: `import seqto` loads neither numpy nor onnx nor onnxruntime."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'seqto' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

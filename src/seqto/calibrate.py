@@ -1,0 +1,321 @@
+"""Run the float model over the calibration samples once: ranges, means, Gram matrices.
+
+Streaming: one batch's activations are in memory at a time, whatever the number of samples
+(onnxruntime's own calibrators keep them all: onnxruntime#10503, #11020, #21979). Ranges other
+than min-max come from histograms, which need a second pass over the same batches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.assemble import Statistics
+from seqto.contracts import Layer
+from seqto.errors import DataError, ModelError
+from seqto.model import Prepared, write_atomically
+from seqto.schemes.integers import Quantized
+
+Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]
+
+BINS = 2048
+VALUES_PER_TENSOR = 65_536  # a histogram looks at this many values of a tensor and batch
+ROWS_PER_SAMPLE = 128  # positions of a feature map that enter a Gram matrix
+GRAM_LIMIT = 2560  # columns; beyond that inverting costs more than it brings
+PERCENTILE = 99.99
+
+
+@dataclass
+class _Running:
+    """What is known of one tensor so far."""
+
+    low: float = np.inf
+    high: float = -np.inf
+    total: NDArray[np.float64] | None = None
+    peak: NDArray[np.float32] | None = None
+    count: int = 0
+    histogram: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Statistics, and what only transforms and rounding need."""
+
+    statistics: Statistics
+    peaks: Mapping[str, NDArray[np.float32]]  # tensor → largest magnitude per channel
+    samples: int
+
+
+def calibrate(
+    prepared: Prepared,
+    batches: Batches,
+    *,
+    methods: Sequence[str] = ("minmax",),
+    gram_layers: Sequence[Layer] = (),
+) -> Calibration:
+    """Ranges by each method for every tensor between layers."""
+    session, names = _session_with_outputs(prepared)
+    running = {name: _Running() for name in names}
+    grams: dict[str, NDArray[np.float64]] = {}
+    samples = 0
+    for feeds in batches():
+        values = _run(session, names, feeds)
+        samples += len(next(iter(feeds.values())))
+        for name, value in values.items():
+            _look(running[name], value, name=name)
+        for layer in gram_layers:
+            _add_gram(grams, layer, values[layer.inputs[0]], prepared)
+    if samples == 0:
+        raise DataError("no calibration samples: set data.calibration to at least 1")
+    ranges = {n: {"minmax": (r.low, r.high)} for n, r in running.items()}
+    wanted = [m for m in methods if m != "minmax"]
+    if wanted:
+        _histograms(session, names, batches, running)
+        for name, r in running.items():
+            for method in wanted:
+                ranges[name][method] = range_by(method, r.histogram, r.low, r.high)
+    means = {
+        n: (r.total / r.count).astype(np.float32)
+        for n, r in running.items()
+        if r.total is not None
+    }
+    peaks = {n: r.peak for n, r in running.items() if r.peak is not None}
+    return Calibration(Statistics(ranges, means, grams), peaks, samples)
+
+
+def tensors_of(prepared: Prepared) -> list[str]:
+    """Every tensor that a plan might quantize."""
+    names: dict[str, None] = {}
+    for layer in prepared.layers:
+        for name in (*layer.inputs, layer.output):
+            names[name] = None
+    return list(names)
+
+
+def _session_with_outputs(prepared: Prepared) -> tuple[Any, list[str]]:
+    import onnx
+    import onnxruntime as ort
+
+    names = tensors_of(prepared)
+    model = onnx.ModelProto()
+    model.CopyFrom(prepared.proto)
+    public = {o.name for o in model.graph.output} | {i.name for i in model.graph.input}
+    for name in names:
+        if name not in public:
+            model.graph.output.add().name = name
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # ORT raises many types without a root
+        raise ModelError(f"the model does not load for calibration: {error}") from error
+    return session, names
+
+
+def _run(
+    session: Any, names: list[str], feeds: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    asked = [n for n in names if n not in feeds]
+    values: dict[str, NDArray[Any]] = dict(zip(asked, session.run(asked, dict(feeds)), strict=True))
+    values.update({n: feeds[n] for n in names if n in feeds})
+    return values
+
+
+def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:
+    low, high = float(value.min()), float(value.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise DataError(f"tensor {name!r} is not finite on a calibration sample: check its input")
+    running.low, running.high = min(running.low, low), max(running.high, high)
+    if value.ndim < 2 or not np.issubdtype(value.dtype, np.floating):
+        return
+    axis = 1 if value.ndim == 4 else value.ndim - 1  # channels: NCHW, or last in a matrix
+    others = tuple(i for i in range(value.ndim) if i != axis)
+    peak = np.maximum(value.max(axis=others), -value.min(axis=others)).astype(np.float32)
+    total = value.sum(axis=others, dtype=np.float64)
+    if running.total is None or running.total.shape == total.shape:
+        running.total = total if running.total is None else running.total + total
+        running.peak = peak if running.peak is None else np.maximum(running.peak, peak)
+        running.count += value.size // value.shape[axis]
+
+
+def _histograms(
+    session: Any, names: list[str], batches: Batches, running: Mapping[str, _Running]
+) -> None:
+    for feeds in batches():
+        for name, value in _run(session, names, feeds).items():
+            r = running[name]
+            flat = value.reshape(-1)
+            step = max(1, flat.size // VALUES_PER_TENSOR)
+            width = (r.high - r.low) / BINS
+            if width <= 0:
+                continue
+            index = ((flat[::step] - r.low) / width).astype(np.int64)
+            r.histogram += np.bincount(np.clip(index, 0, BINS - 1), minlength=BINS)
+
+
+# -------------------------------------------------------------------------- ranges from histograms
+
+
+def range_by(
+    method: str, histogram: NDArray[np.int64], low: float, high: float
+) -> tuple[float, float]:
+    """A range that clips what is rare, by the rule of `method`."""
+    if histogram.sum() == 0 or high <= low:
+        return low, high
+    if method == "percentile":
+        return _percentile(histogram, low, high)
+    if method == "mse":
+        return _search(histogram, low, high, _squared_error)
+    if method == "entropy":
+        return _search(histogram, low, high, _divergence)
+    raise DataError(f"unknown calibration method {method!r}: minmax, percentile, entropy or mse")
+
+
+def _percentile(histogram: NDArray[np.int64], low: float, high: float) -> tuple[float, float]:
+    share = np.cumsum(histogram) / histogram.sum()
+    width = (high - low) / BINS
+    rest = (1.0 - PERCENTILE / 100.0) / 2.0
+    first = int(np.searchsorted(share, rest))
+    last = int(np.searchsorted(share, 1.0 - rest))
+    new_low = low if low >= 0 else low + first * width
+    return new_low, low + (last + 1) * width
+
+
+def _search(
+    histogram: NDArray[np.int64],
+    low: float,
+    high: float,
+    cost: Callable[[NDArray[np.float64], NDArray[np.float64], float, float], float],
+) -> tuple[float, float]:
+    """The best of some shrunken ranges; both ends shrink towards zero independently."""
+    centers = low + (np.arange(BINS) + 0.5) * (high - low) / BINS
+    weights = histogram.astype(np.float64) / histogram.sum()
+    shares = np.linspace(1.0, 0.2, 33)
+    best_high = min(shares, key=lambda s: cost(centers, weights, low, high * s))
+    top = high * best_high
+    if low >= 0:
+        return low, top
+    best_low = min(shares, key=lambda s: cost(centers, weights, low * s, top))
+    return low * best_low, top
+
+
+def _levels(low: float, high: float) -> tuple[float, float, float]:
+    low, high = min(low, 0.0), max(high, 0.0)
+    return low, high, max((high - low) / 255.0, 1e-30)
+
+
+def _squared_error(
+    centers: NDArray[np.float64], weights: NDArray[np.float64], low: float, high: float
+) -> float:
+    low, high, step = _levels(low, high)
+    rounded = np.round((np.clip(centers, low, high) - low) / step) * step + low
+    # values inside a bin are spread: rounding costs at least step²/12 within the range
+    inside = (centers >= low) & (centers <= high)
+    error = np.where(inside, step * step / 12.0, (centers - rounded) ** 2)
+    return float((error * weights).sum())
+
+
+def _divergence(
+    centers: NDArray[np.float64], weights: NDArray[np.float64], low: float, high: float
+) -> float:
+    """Kullback–Leibler divergence of the clipped, 256-level histogram from the full one."""
+    low, high, step = _levels(low, high)
+    level = np.round((np.clip(centers, low, high) - low) / step).astype(np.int64)
+    mass = np.bincount(level, weights=weights, minlength=256)
+    filled = np.bincount(level, weights=(weights > 0).astype(np.float64), minlength=256)
+    inside = (centers >= low) & (centers <= high)
+    spread = np.where(filled[level] > 0, mass[level] / np.maximum(filled[level], 1), 0.0)
+    model = np.where((weights > 0) & inside, spread, 1e-12)
+    model = model / model.sum()
+    known = weights > 0
+    return float((weights[known] * np.log(weights[known] / np.maximum(model[known], 1e-30))).sum())
+
+
+# ---------------------------------------------------------------------------------- Gram matrices
+
+
+def _add_gram(
+    grams: dict[str, NDArray[np.float64]],
+    layer: Layer,
+    value: NDArray[Any],
+    prepared: Prepared,
+) -> None:
+    rows = unfold(layer, value, prepared)
+    if rows is None:
+        return
+    product = rows.T @ rows
+    grams[layer.name] = grams[layer.name] + product if layer.name in grams else product
+
+
+def unfold(layer: Layer, value: NDArray[Any], prepared: Prepared) -> NDArray[np.float32] | None:
+    """Some rows of the matrix that the layer's weights multiply; None where that is not simple."""
+    weight = next(t for t in prepared.proto.graph.initializer if t.name == layer.weight)
+    if layer.op_type in ("Gemm", "MatMul"):
+        return value.reshape(-1, value.shape[-1])[: ROWS_PER_SAMPLE * 8].astype(np.float32)
+    node = next(n for n in prepared.proto.graph.node if n.name == layer.nodes[0])
+    attributes = {a.name: list(a.ints) for a in node.attribute if a.ints}
+    group = next((a.i for a in node.attribute if a.name == "group"), 1)
+    kernel = list(weight.dims[2:])
+    columns = int(weight.dims[1]) * int(np.prod(kernel))
+    plain = layer.op_type == "Conv" and group == 1 and len(kernel) == 2
+    if not plain or columns > GRAM_LIMIT or any(d != 1 for d in attributes.get("dilations", [])):
+        return None
+    pads = attributes.get("pads", [0, 0, 0, 0])
+    strides = attributes.get("strides", [1, 1])
+    padded = np.pad(value, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3))
+    windows = windows[:, :, :: strides[0], :: strides[1]]
+    count = windows.shape[2] * windows.shape[3]
+    # evenly spread positions: deterministic, and no picture corner is preferred
+    chosen = np.linspace(0, count - 1, min(count, ROWS_PER_SAMPLE)).astype(int)
+    y, x = np.divmod(chosen, windows.shape[3])
+    rows = windows[:, :, y, x].transpose(0, 2, 1, 3, 4)
+    return np.ascontiguousarray(rows.reshape(-1, columns), dtype=np.float32)
+
+
+# ------------------------------------------------------------------------------------- on disk
+
+
+def save_statistics(
+    statistics: Statistics, rounded: Mapping[tuple[str, str], Quantized], path: str | Path
+) -> None:
+    """Ranges, means and rounded weights in one .npz, without pickles."""
+    import io
+
+    arrays: dict[str, NDArray[Any]] = {}
+    index: dict[str, Any] = {"ranges": statistics.ranges, "means": [], "rounded": []}
+    for i, (name, mean) in enumerate(statistics.means.items()):
+        index["means"].append(name)
+        arrays[f"m{i}"] = mean
+    for i, ((layer, kind), q) in enumerate(rounded.items()):
+        index["rounded"].append([layer, kind, q.axis])
+        arrays[f"d{i}"], arrays[f"s{i}"] = q.data, q.scale
+    arrays["index"] = np.frombuffer(json.dumps(index).encode(), dtype=np.uint8)
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    write_atomically(path, stream.getvalue())
+
+
+def load_statistics(
+    path: str | Path,
+) -> tuple[Statistics, dict[tuple[str, str], Quantized]]:
+    with np.load(path, allow_pickle=False) as archive:
+        index = json.loads(archive["index"].tobytes())
+        ranges = {
+            n: {m: (float(v[0]), float(v[1])) for m, v in by.items()}
+            for n, by in index["ranges"].items()
+        }
+        means = {name: archive[f"m{i}"] for i, name in enumerate(index["means"])}
+        rounded = {}
+        for i, (layer, kind, axis) in enumerate(index["rounded"]):
+            data, scale = archive[f"d{i}"], archive[f"s{i}"]
+            rounded[(layer, kind)] = Quantized(data, scale, np.zeros(scale.shape, data.dtype), axis)
+    return Statistics(ranges, means, {}), rounded

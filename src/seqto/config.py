@@ -1,0 +1,269 @@
+"""TOML and command-line overrides → settings. An unknown key is an error that names the nearest.
+
+The sections are the records below; docs/config.md is generated from them, so every field has
+its comment in `HELP`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seqto.contracts import Json
+from seqto.errors import ConfigError, nearest
+
+
+def _help(text: str, default: Any = None, **more: Any) -> Any:
+    """A field with its one-line explanation."""
+    if "default_factory" in more:
+        return field(metadata={"help": text}, **more)
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    path: str | None = _help("file, folder, pattern, or hub:OWNER/NAME[/file][@revision]")
+    offline: bool = _help("take hub models from the local cache only", False)
+    cache: str | None = _help("folder for hub downloads; the hub's own cache when not given")
+    endpoint: str | None = _help("address of another hub")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    kind: str = _help("what a right answer is", "classification")
+    label_offset: int = _help("label = argmax(scores) - label_offset", 0)
+    top_k: int = _help("how many first answers top-K figures look at", 5)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    images: str | None = _help("a folder of pictures")
+    labels: str | None = _help('a CSV of file and class, or "folders", or "none"')
+    arrays: str | None = _help(".npz or .npy: images or one array per input, labels")
+    random: int | None = _help("data-free: this many random inputs; figures say little then")
+    calibration: int = _help("samples for ranges and layer analysis", 100)
+    evaluation: int = _help("samples that a search may look at", 300)
+    report: int | None = _help("samples that only final figures are measured on; rest if absent")
+    seed: int = _help("of the splits", 0)
+    chunk: int = _help("samples run between two looks at the clock; 0 = chosen", 0)
+    max_bad_share: float = _help("share of unreadable samples that is still put up with", 0.05)
+    preprocess: dict[str, Any] = _help(
+        "resize, crop, channels, mean, std, layout, interpolation, or preset", default_factory=dict
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeSettings:
+    mode: str = _help("static, dynamic or weight: the scheme that layers get by default", "static")
+    weight: str = _help("weight type: s8, s7 (reduced range), u8, s4", "s8")
+    activation: str = _help("activation type: s8, u8, s16, u16", "s8")
+    per_channel: bool = _help("one scale a channel instead of one a tensor", False)
+    bias: str = _help("s32 or float", "s32")
+    ranges: str = _help("minmax, percentile, entropy or mse", "minmax")
+    exclude: tuple[str, ...] = _help("nodes or layers that stay float in every trial", ())
+    skip: tuple[str, ...] = _help("rules: depthwise, first, last", ())
+    transforms: tuple[str, ...] = _help("equalize, smooth-0.5, denormals, bias-correction", ())
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisSettings:
+    samples: int = _help("calibration samples that the layer analysis looks at", 16)
+    qdq_weight: float = _help("weight of qdq_err in the ranking", 0.5)
+    xmodel_weight: float = _help("weight of xmodel_err in the ranking", 0.5)
+    ranking: str = _help("errors (the papers') or damage (at the model's output)", "errors")
+    diagnose: bool = _help("name the causes of the loss", True)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    strategy: str = _help("stepwise, frontier or evolve", "frontier")
+    objectives: tuple[str, ...] = _help(
+        "of loss, size, latency, accuracy_drop", ("loss", "size", "latency")
+    )
+    order: str = _help("stepwise: worst, reverse or random", "worst")
+    stop_loss: float = _help("stepwise: the step that loses no more is the last", 0.0)
+    menu: tuple[str, ...] = _help("frontier, evolve: only these schemes", ())
+    treatments: tuple[str, ...] = _help(
+        "frontier, evolve: transforms to choose from", ("equalize",)
+    )
+    probes: int = _help("samples that estimate one layer's damage", 16)
+    seed: int = _help("of the strategy", 0)
+    racing: bool = _help("stop candidates that are clearly dominated", True)
+    jobs: int = _help("workers; 0 = one a core", 0)
+    max_trials: int | None = _help("end after this many trials")
+    max_minutes: float | None = _help("end after this time and report what there is")
+    max_loss: float | None = _help("a gate: exit 3 when no trial loses as little")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    kind: str = _help("ort, tvm, or a plug-in's name", "ort")
+    settings: dict[str, Any] = _help("the device's own keys", default_factory=dict)
+    threads: int = _help("threads while latency is measured; 0 = the device's choice", 0)
+    timeout_s: float = _help("a silent worker is ended after this", 300.0)
+    memory_mb: int | None = _help("a worker that holds more is ended")
+    latency_s: float = _help("seconds spent on timing one candidate", 1.0)
+    batch: int | None = _help("also measure throughput at this batch")
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintSettings:
+    integer_only: bool = _help("no float layer with weights, bias int32", False)
+    per_channel: bool = _help("the target has per-channel scales", True)
+    bits: tuple[int, ...] = _help("bit widths that the target has", (4, 8, 16, 32))
+    ops: tuple[str, ...] = _help("op types that may be quantized; empty = all", ())
+    max_opset: int | None = _help("highest opset of the result")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    model: ModelSettings = field(default_factory=ModelSettings)
+    task: TaskSettings = field(default_factory=TaskSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
+    analysis: AnalysisSettings = field(default_factory=AnalysisSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    device: DeviceSettings = field(default_factory=DeviceSettings)
+    constraints: ConstraintSettings = field(default_factory=ConstraintSettings)
+
+    def to_json(self) -> Json:
+        return dataclasses.asdict(self)
+
+
+# settings that may change between two calls on one run folder without changing any figure
+FREE = frozenset(
+    "search.jobs search.max_trials search.max_minutes search.max_loss device.timeout_s "
+    "device.memory_mb model.path model.offline model.cache model.endpoint data.images "
+    "data.labels data.arrays data.chunk search.objectives".split()
+)
+PATHS = ("model.path", "data.images", "data.labels", "data.arrays")
+
+
+def read_toml(path: str | Path) -> Json:
+    """A config file as nested tables, its relative paths made absolute."""
+    path = Path(path)
+    try:
+        with open(path, "rb") as stream:
+            tables = tomllib.load(stream)
+    except FileNotFoundError as error:
+        raise ConfigError(f"config file {str(path)!r} does not exist") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    folder = path.resolve().parent
+    for dotted in PATHS:
+        section, key = dotted.split(".")
+        value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
+        if isinstance(value, str) and not value.startswith("hub:") and value not in (
+            "folders",
+            "none",
+        ):
+            tables[section][key] = str((folder / value).resolve())
+    return tables
+
+
+def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from nested tables and dotted overrides ({"search.seed": 3})."""
+    merged: dict[str, dict[str, Any]] = {}
+    for section, values in tables.items():
+        if not isinstance(values, Mapping):
+            known = [f.name for f in dataclasses.fields(Settings)]
+            raise ConfigError(f"unknown key {section!r} outside of a table{nearest(section, known)}")
+        merged[section] = dict(values)
+    for dotted, value in (overrides or {}).items():
+        section, _, key = dotted.partition(".")
+        target = merged.setdefault(section, {})
+        *tables_in, last = key.split(".")
+        for name in tables_in:
+            inner = dict(target.get(name, {}))
+            target[name] = inner
+            target = inner
+        if not last:
+            raise ConfigError(f"setting {dotted!r} has no key: write section.key=value")
+        target[last] = value
+    return _record(Settings, merged, where="")
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`search.seed=3` → ("search.seed", 3): values are TOML, bare words are strings."""
+    dotted, sign, value = text.partition("=")
+    if not sign or not dotted.strip():
+        raise ConfigError(f"--set {text!r}: write it as section.key=value")
+    try:
+        parsed = tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    return dotted.strip(), parsed
+
+
+def differences(old: Json, new: Json) -> list[str]:
+    """Settings that matter and are not what they were, as `key: was → is`."""
+    found = []
+    flat_old, flat_new = flatten(old), flatten(new)
+    for key in sorted({*flat_old, *flat_new}):
+        if key in FREE or any(key.startswith(f + ".") for f in FREE):
+            continue
+        if flat_old.get(key) != flat_new.get(key):
+            found.append(f"{key}: {flat_old.get(key)!r} → {flat_new.get(key)!r}")
+    return found
+
+
+def flatten(tables: Json, prefix: str = "") -> Json:
+    flat: Json = {}
+    for key, value in tables.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(dict(value), dotted + "."))
+        else:
+            flat[dotted] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
+    known = {f.name: f for f in dataclasses.fields(record)}
+    hints = typing.get_type_hints(record)
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        dotted = f"{where}{key}"
+        if key not in known:
+            if record is DeviceSettings:
+                made["settings"] = {**made.get("settings", {}), key: value}
+                continue
+            raise ConfigError(f"unknown setting {dotted!r}{nearest(key, list(known))}")
+        hint = hints[key]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{dotted} is a table, not {value!r}")
+            made[key] = _record(hint, value, where=f"{dotted}.")
+        else:
+            made[key] = _value(value, hint, dotted=dotted)
+    return record(**made)
+
+
+def _value(value: Any, hint: Any, *, dotted: str) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    for option in options:
+        origin = typing.get_origin(option)
+        if option is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if origin is tuple:
+            items = [value] if isinstance(value, str) else value
+            inner = typing.get_args(option)[0]
+            if isinstance(items, Sequence) and all(isinstance(x, inner) for x in items):
+                return tuple(items)
+        elif origin is dict:
+            if isinstance(value, Mapping):
+                return dict(value)
+        elif isinstance(value, option) and not (option is int and isinstance(value, bool)):
+            return value
+    names = " or ".join(getattr(o, "__name__", str(o)) for o in options if o is not type(None))
+    raise ConfigError(f"{dotted} = {value!r} is not of type {names}")

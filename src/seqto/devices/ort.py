@@ -1,0 +1,184 @@
+"""ONNX Runtime with any of its execution providers, strictly: no silent fallback to the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.contracts import Json, Layer, Scheme
+from seqto.errors import DeviceError
+
+CPU = "CPUExecutionProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class Ort:
+    """`provider` as ORT spells it, or its short form (cpu, cuda, openvino, webgpu, …)."""
+
+    provider: str = CPU
+    options: Mapping[str, str] = field(default_factory=dict)
+    optimize: bool = True  # False: no graph optimization, quantization simulated in float
+    strict: bool = True
+
+    @property
+    def full_provider(self) -> str:
+        return full_name(self.provider)
+
+    @property
+    def name(self) -> str:
+        short = self.full_provider.removesuffix("ExecutionProvider").lower()
+        return f"ort-{short}" + ("" if self.optimize else "-exact")
+
+    def open(self, model: bytes, *, threads: int = 0) -> OrtSession:
+        return OrtSession(self._session(model, threads=threads, strict=self.strict))
+
+    def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
+        if self.full_provider == CPU:
+            return None
+        if scheme.kind == "dynamic" and layer.op_type in ("Conv", "ConvTranspose"):
+            return f"{self.full_provider} has no ConvInteger; it would run on the CPU"
+        return None
+
+    def describe(self) -> Json:
+        import onnxruntime as ort
+
+        return {
+            "kind": "ort",
+            "name": self.name,
+            "provider": self.full_provider,
+            "options": dict(self.options),
+            "optimize": self.optimize,
+            "onnxruntime": ort.__version__,
+        }
+
+    def profile(self, model: bytes, feeds: Mapping[str, NDArray[Any]], *, runs: int) -> list[Json]:
+        """Kernel times and placement by node: [{node, op, provider, ms}], measured."""
+        with tempfile.TemporaryDirectory(prefix="seqto-profile-") as folder:
+            prefix = os.path.join(folder, "p")
+            session = self._session(model, threads=0, strict=False, profile=prefix)
+            for _ in range(runs):
+                session.run(None, dict(feeds))
+            path = session.end_profiling()
+            with open(path, encoding="utf-8") as stream:
+                events = json.load(stream)
+        return _kernel_times(events, runs=runs)
+
+    def _session(
+        self, model: bytes, *, threads: int, strict: bool, profile: str | None = None
+    ) -> Any:
+        import onnxruntime as ort
+
+        provider = self.full_provider
+        if provider not in ort.get_available_providers():
+            have = ", ".join(ort.get_available_providers())
+            raise DeviceError(
+                f"this onnxruntime has no {provider} (it has {have}): install the build for it",
+                stage="load",
+            )
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        # idle spinning would steal the cores from the other workers
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if threads == 0:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        if not self.optimize:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if strict and provider != CPU:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile
+        try:
+            session = ort.InferenceSession(
+                model, options, providers=[(provider, dict(self.options))]
+            )
+        except Exception as error:  # ORT raises many types without a root
+            raise DeviceError(_first_line(error), stage="load", ops=ops_in(str(error))) from error
+        if provider not in session.get_providers():
+            raise DeviceError(
+                f"{provider} did not start; ORT fell back to {session.get_providers()}",
+                stage="load",
+            )
+        session.disable_fallback()
+        return session
+
+
+class OrtSession:
+    """A loaded model. Not shared between processes."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        try:
+            outputs: list[NDArray[Any]] = self._session.run(None, dict(feeds))
+        except Exception as error:  # ORT raises many types without a root
+            raise DeviceError(_first_line(error), stage="run", ops=ops_in(str(error))) from error
+        return [np.asarray(o) for o in outputs]
+
+    def time_ms(self, feeds: Mapping[str, NDArray[Any]]) -> float:
+        begin = time.perf_counter()
+        self.run(feeds)
+        return (time.perf_counter() - begin) * 1e3
+
+    def close(self) -> None:
+        self._session = None
+
+
+def full_name(provider: str) -> str:
+    """cpu → CPUExecutionProvider, by what this onnxruntime knows."""
+    if provider.endswith("ExecutionProvider"):
+        return provider
+    import onnxruntime as ort
+
+    for known in ort.get_all_providers():
+        if known.removesuffix("ExecutionProvider").lower() == provider.lower():
+            return str(known)
+    raise DeviceError(
+        f"onnxruntime knows no provider {provider!r}; it knows "
+        + ", ".join(p.removesuffix("ExecutionProvider").lower() for p in ort.get_all_providers()),
+        stage="load",
+    )
+
+
+def ops_in(message: str) -> tuple[str, ...]:
+    """Op types that ORT's message names: 'Op (QLinearAdd)', 'implementation for Foo(11)'."""
+    import re
+
+    found = re.findall(r"Op \((\w+)\)", message)
+    found += re.findall(r"implementation for (?:the node \S*?:)?(\w+)\(\d+\)", message)
+    return tuple(dict.fromkeys(found))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _kernel_times(events: list[Json], *, runs: int) -> list[Json]:
+    totals: dict[str, Json] = {}
+    for event in events:
+        if event.get("cat") != "Node" or not event["name"].endswith("_kernel_time"):
+            continue
+        node = event["name"].removesuffix("_kernel_time")
+        entry = totals.setdefault(
+            node,
+            {
+                "node": node,
+                "op": event["args"].get("op_name", ""),
+                "provider": event["args"].get("provider", ""),
+                "ms": 0.0,
+            },
+        )
+        entry["ms"] += event["dur"] / 1e3 / runs
+    return list(totals.values())

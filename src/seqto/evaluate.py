@@ -1,0 +1,229 @@
+"""What workers execute: assemble a plan, run it on the device, time it, look inside it.
+
+A worker is set up once with folders and a device (all JSON), keeps parts and samples between
+jobs, and streams raw outputs to the main process, which judges them. Jobs:
+
+    evaluate   a plan over a split, chunk by chunk      → size, sha256, seconds
+    latency    plans and the float model, interleaved   → milliseconds of each
+    analyze    layer errors of a plan against float     → rows of the layer analysis
+    profile    kernel times by layer                    → milliseconds of each layer
+    tune       which batch is fastest                   → the batch
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.assemble import Assembled, Assembler, describe
+from seqto.calibrate import load_statistics
+from seqto.contracts import CALIBRATION, Device, Json, Plan, Session
+from seqto.errors import PlanError
+from seqto.model import open_prepared
+from seqto.samples import SampleStore
+from seqto.sensitivity import layer_errors
+from seqto.wire import Channel, Handler
+
+CORRECTIONS = ("bias-correction",)  # made while assembling; other transforms make a model
+BASE = "base"
+
+
+def variant_of(transforms: tuple[str, ...]) -> str:
+    """The folder of the float model that a plan is built on."""
+    made = [t for t in transforms if t not in CORRECTIONS]
+    return "+".join(made) if made else BASE
+
+
+class Bench:
+    """One worker's workplace: assemblers by variant, samples, the device."""
+
+    def __init__(self, setup: Json) -> None:
+        from seqto.plugins import device_from_json
+
+        self.folder = Path(setup["folder"])
+        self.device: Device = device_from_json(setup["device"])
+        self.exact: Device = device_from_json({"kind": "ort", "optimize": False})
+        self.max_opset: int | None = setup.get("max_opset")
+        self.original = Path(setup["original"])
+        self.store = SampleStore.open(Path(setup["samples"]))
+        self._assemblers: dict[str, Assembler] = {}
+
+    def assembler(self, variant: str) -> Assembler:
+        if variant not in self._assemblers:
+            place = self.folder / "variants" / variant
+            if not (place / "model.onnx").is_file():
+                raise PlanError(f"no such treatment of the float model: {variant!r}")
+            prepared = open_prepared(place / "model.onnx")
+            statistics, rounded = load_statistics(place / "statistics.npz")
+            self._assemblers[variant] = Assembler(
+                prepared, statistics, rounded=rounded, max_opset=self.max_opset
+            )
+        return self._assemblers[variant]
+
+    def assemble(self, plan: Plan) -> Assembled:
+        return self.assembler(variant_of(plan.transforms)).assemble(plan)
+
+    def model_of(self, plan: Json | None) -> bytes:
+        if plan is None:
+            return self.original.read_bytes()
+        return self.assemble(Plan.from_json(plan)).data
+
+    # --------------------------------------------------------------------------------- jobs
+
+    def evaluate(self, job: Json, channel: Channel) -> Json:
+        began = time.perf_counter()
+        answer: Json = {}
+        if job["plan"] is None:
+            model = self.original.read_bytes()
+        else:
+            assembled = self.assemble(Plan.from_json(job["plan"]))
+            model, answer = assembled.data, describe(assembled)
+            channel.send({"assembled": answer})
+            reply = channel.receive() or {}
+            if not reply.get("go"):
+                return {**answer, "skipped": True}
+        made = time.perf_counter()
+        device = self.exact if job.get("exact") else self.device
+        session = device.open(model, threads=job["threads"])
+        del model
+        loaded = time.perf_counter()
+        run_s = self._stream(session, job, channel)
+        session.close()
+        return {
+            **answer,
+            "seconds": {"assemble": made - began, "load": loaded - made, "run": run_s},
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+
+    def _stream(self, session: Session, job: Json, channel: Channel) -> float:
+        """Run chunk by chunk; a chunk is sent when it is done, `stopped` is asked between."""
+        seconds = 0.0
+        batch, chunk, rows = job["batch"], job["chunk"], job["rows"]
+        for start in range(0, rows, chunk):
+            if channel.stopped:
+                break
+            stop = min(start + chunk, rows)
+            parts: list[list[NDArray[Any]]] = []
+            for first in range(start, stop, batch):
+                feeds = self.store.batch(job["split"], first, min(first + batch, stop))
+                began = time.perf_counter()
+                parts.append(session.run(feeds))
+                seconds += time.perf_counter() - began
+            outputs = [np.ascontiguousarray(np.concatenate(p)) for p in zip(*parts, strict=True)]
+            channel.send({"start": start, "stop": stop}, outputs)
+        return seconds
+
+    def latency(self, job: Json, channel: Channel) -> Json:
+        """Rounds of one run each, float first; interleaving makes ratios hold on busy machines."""
+        feeds = self.store.batch(job["split"], 0, 1)
+        models = [self.model_of(p) for p in [None, *job["plans"]]]
+        sessions = [self.device.open(m, threads=job["threads"]) for m in models]
+        for session in sessions:
+            for _ in range(3):
+                session.time_ms(feeds)
+        times: list[list[float]] = [[] for _ in sessions]
+        end = time.perf_counter() + job["seconds"]
+        rounds = 0
+        while rounds < job["min_rounds"] or (
+            time.perf_counter() < end and rounds < job["max_rounds"]
+        ):
+            order = range(len(sessions)) if rounds % 2 == 0 else reversed(range(len(sessions)))
+            for i in order:
+                times[i].append(sessions[i].time_ms(feeds))
+            rounds += 1
+            if rounds % 20 == 0:
+                channel.send({"rounds": rounds})
+        throughput = None
+        if job.get("batch"):
+            throughput = [self._throughput(s, job) for s in sessions]
+        for session in sessions:
+            session.close()
+        return {"times_ms": times, "throughput": throughput}
+
+    def _throughput(self, session: Session, job: Json) -> float:
+        feeds = self.store.batch(job["split"], 0, job["batch"])
+        session.time_ms(feeds)
+        best = min(session.time_ms(feeds) for _ in range(3))
+        return 1e3 * job["batch"] / best
+
+    def memory(self, job: Json, _channel: Channel) -> Json:
+        """Peak resident bytes of one plan alone; the worker is fresh and ends after it."""
+        session = self.device.open(self.model_of(job["plan"]), threads=job["threads"])
+        session.run(self.store.batch(job["split"], 0, 1))
+        session.close()
+        return {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+    def analyze(self, job: Json, channel: Channel) -> Json:
+        plan = Plan.from_json(job["plan"])
+        rows = min(job["samples"], self.store.rows(CALIBRATION))
+        feeds = (self.store.batch(CALIBRATION, i, i + 1) for i in range(rows))
+        assembler = self.assembler(variant_of(plan.transforms))
+        errors = layer_errors(
+            assembler, plan, feeds, exact=job.get("exact", False), alive=lambda: channel.send({})
+        )
+        return {"errors": errors, "samples": rows}
+
+    def profile(self, job: Json, _channel: Channel) -> Json:
+        """Kernel milliseconds by layer, on devices that can tell."""
+        profile = getattr(self.device, "profile", None)
+        if profile is None:
+            return {"layers_ms": {}, "placement": {}}
+        plan = Plan.from_json(job["plan"])
+        assembler = self.assembler(variant_of(plan.transforms))
+        feeds = self.store.batch(CALIBRATION, 0, 1)
+        rows = profile(assembler.assemble(plan).data, feeds, runs=job["runs"])
+        owner = {n: layer.name for layer in assembler.prepared.layers for n in layer.nodes}
+        return attribute_times(rows, owner)
+
+    def tune(self, job: Json, channel: Channel) -> Json:
+        """The batch with the most samples a second on the float model, by a short trial."""
+        rows = self.store.rows(job["split"])
+        session = self.device.open(self.original.read_bytes(), threads=job["threads"])
+        speed: dict[int, float] = {}
+        for batch in [b for b in job["batches"] if b <= rows]:
+            feeds = self.store.batch(job["split"], 0, batch)
+            session.run(feeds)
+            began, runs = time.perf_counter(), 0
+            while runs < 2 or time.perf_counter() - began < 0.15:
+                session.run(feeds)
+                runs += 1
+            speed[batch] = runs * batch / (time.perf_counter() - began)
+            channel.send({"batch": batch})
+        best = max(speed.values())
+        # the smallest batch that is nearly best: less memory for the same speed
+        return {"batch": min(b for b, s in speed.items() if s >= 0.97 * best), "speed": speed}
+
+
+def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
+    """Kernel rows → milliseconds and provider by layer; the rest under an empty name."""
+    milliseconds: dict[str, float] = {}
+    placement: dict[str, str] = {}
+    for row in rows:
+        name = row["node"]
+        layer = owner.get(name, "")
+        while not layer and "_" in name:  # fused nodes carry suffixes
+            name = name.rsplit("_", 1)[0]
+            layer = owner.get(name, "")
+        milliseconds[layer] = milliseconds.get(layer, 0.0) + row["ms"]
+        if layer:
+            placement[layer] = row["provider"]
+    return {"layers_ms": milliseconds, "placement": placement}
+
+
+def serve(setup: Json) -> Handler:
+    """The target of a worker pool."""
+    bench = Bench(setup)
+
+    def handle(job: Json, channel: Channel) -> Json:
+        if job["kind"] not in ("evaluate", "latency", "memory", "analyze", "profile", "tune"):
+            raise PlanError(f"unknown job {job['kind']!r}")
+        result: Json = getattr(bench, job["kind"])(job, channel)
+        return result
+
+    return handle

@@ -1,0 +1,129 @@
+"""Raw outputs → figures: agreement with float, accuracy, damage, latency ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.contracts import Latency, Loss, Measurement, Task
+from seqto.pareto import wilson
+
+
+class Reference:
+    """The float model's outputs on one split, and the labels where there are any."""
+
+    def __init__(
+        self,
+        split: str,
+        outputs: list[NDArray[Any]],
+        labels: NDArray[np.int64] | None,
+        *,
+        task: Task,
+    ) -> None:
+        self.split, self.outputs, self.labels, self.task = split, outputs, labels, task
+        self.right = None if labels is None else task.correct(outputs, labels)
+        first = np.asarray(outputs[0], dtype=np.float64)
+        flat = first.reshape(first.shape[0], -1)
+        # spread of the float answers: what damage is measured against
+        self.variance = float(((flat - flat.mean(axis=0)) ** 2).sum(axis=1).mean()) or 1.0
+
+    @property
+    def rows(self) -> int:
+        return len(self.outputs[0])
+
+    @property
+    def accuracy(self) -> float | None:
+        return None if self.right is None else float(self.right.mean())
+
+    def slice(self, start: int, stop: int) -> list[NDArray[Any]]:
+        return [o[start:stop] for o in self.outputs]
+
+
+class Judge:
+    """Collects a candidate's chunks in order; can say early that it is hopeless."""
+
+    def __init__(self, reference: Reference, *, device: str, rows: int) -> None:
+        self.reference, self.device, self.rows = reference, device, rows
+        self.agreed: list[NDArray[np.bool_]] = []
+        self.right: list[NDArray[np.bool_]] = []
+        self.misses: list[NDArray[np.bool_]] = []
+        self.taus: list[NDArray[np.float64]] = []
+        self.squares: list[NDArray[np.float64]] = []
+        self.seen = 0
+        self.stopped = False
+
+    def take(self, start: int, outputs: list[NDArray[Any]]) -> None:
+        if self.stopped or start != self.seen:
+            return  # chunks that were under way when the judge had seen enough
+        stop = start + len(outputs[0])
+        want = self.reference.slice(start, stop)
+        task = self.reference.task
+        self.agreed.append(np.asarray(task.agree(want, outputs), dtype=bool))
+        if self.reference.labels is not None:
+            labels = self.reference.labels[start:stop]
+            self.right.append(np.asarray(task.correct(outputs, labels), dtype=bool))
+        if hasattr(task, "top_k_misses"):
+            self.misses.append(task.top_k_misses(want, outputs))
+        if hasattr(task, "kendall_tau"):
+            self.taus.append(task.kendall_tau(want, outputs))
+        gap = (outputs[0].astype(np.float64) - want[0]).reshape(stop - start, -1)
+        self.squares.append((gap**2).sum(axis=1))
+        self.seen = stop
+
+    def interval(self) -> tuple[int, float, float]:
+        wrong = int(sum(np.count_nonzero(~a) for a in self.agreed))
+        low, high = wilson(wrong, self.seen) if self.seen else (0.0, 1.0)
+        return wrong, low, high
+
+    @property
+    def complete(self) -> bool:
+        return self.seen >= self.rows
+
+    def measurement(self) -> Measurement:
+        bits = np.concatenate(self.agreed)
+        wrong, low, high = self.interval()
+        loss = Loss(wrong / self.seen, low, high, self.seen, np.packbits(bits).tobytes().hex())
+        right = self.reference.right
+        labelled = bool(self.right)
+        return Measurement(
+            split=self.reference.split,
+            device=self.device,
+            loss=loss,
+            accuracy=float(np.concatenate(self.right).mean()) if labelled else None,
+            baseline_accuracy=float(right[: self.seen].mean()) if right is not None else None,
+            top_k_loss=float(np.concatenate(self.misses).mean()) if self.misses else None,
+            kendall_tau=float(np.concatenate(self.taus).mean()) if self.taus else None,
+            damage=float(np.concatenate(self.squares).mean()) / self.reference.variance,
+            stopped_early=self.stopped and not self.complete,
+        )
+
+
+def latency_from(
+    float_ms: Sequence[float],
+    candidate_ms: Sequence[float],
+    *,
+    throughput: float | None = None,
+    batch: int | None = None,
+    peak_memory_bytes: int | None = None,
+) -> Latency:
+    """Medians, and the ratio round by round: a busy second slows both of its runs."""
+    ours = np.asarray(candidate_ms)
+    ratios = np.sort(ours / np.asarray(float_ms))
+    n = len(ratios)
+    # binomial bounds of the median: ranks n/2 ± 1.96·√n/2
+    half = 1.96 * np.sqrt(n) / 2
+    low, high = int(max(0, np.floor(n / 2 - half))), int(min(n - 1, np.ceil(n / 2 + half)))
+    return Latency(
+        median=round(float(np.median(ours)), 4),
+        p90=round(float(np.percentile(ours, 90)), 4),
+        ratio=round(float(np.median(ratios)), 4),
+        ratio_low=round(float(ratios[low]), 4),
+        ratio_high=round(float(ratios[high]), 4),
+        runs=n,
+        throughput=None if throughput is None else round(throughput, 2),
+        batch=batch,
+        peak_memory_bytes=peak_memory_bytes,
+    )

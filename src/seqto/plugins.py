@@ -1,0 +1,62 @@
+"""From names and JSON to plug-ins: the built-in ones and those of other packages' entry points.
+
+A plug-in is imported only when it is asked for, so a heavy library costs nothing until then.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from seqto.errors import ConfigError, nearest
+
+BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    "seqto.devices": {"ort": "seqto.devices.ort:Ort", "tvm": "seqto.devices.tvm:Tvm"},
+    "seqto.tasks": {"classification": "seqto.tasks.classification:Classification"},
+    "seqto.strategies": {
+        "stepwise": "seqto.strategies.stepwise:Stepwise",
+        "frontier": "seqto.strategies.frontier:Frontier",
+        "evolve": "seqto.strategies.evolve:Evolve",
+    },
+    "seqto.transforms": {
+        "equalize": "seqto.transforms.equalize:Equalize",
+        "smooth": "seqto.transforms.smooth:Smooth",
+        "denormals": "seqto.transforms.denormals:Denormals",
+    },
+}
+
+
+def find(group: str, kind: str) -> Any:
+    """The class that a kind names, e.g. find("seqto.devices", "tvm")."""
+    from importlib.metadata import entry_points
+
+    targets = dict(BUILT_IN[group])
+    for entry in entry_points(group=group):
+        targets.setdefault(entry.name, entry.value)
+    if kind not in targets:
+        what = group.removeprefix("seqto.").removesuffix("s")
+        raise ConfigError(
+            f"unknown {what} {kind!r}{nearest(kind, list(targets))} (known: {', '.join(targets)})"
+        )
+    module, _, name = targets[kind].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def build(group: str, settings: Mapping[str, Any]) -> Any:
+    """An instance from {"kind": …, field: value}; unknown fields are errors with near names."""
+    import dataclasses
+
+    values = dict(settings)
+    kind = values.pop("kind")
+    plugin = find(group, kind)
+    if dataclasses.is_dataclass(plugin):
+        known = [f.name for f in dataclasses.fields(plugin)]
+        for key in values:
+            if key not in known:
+                raise ConfigError(f"{group} {kind!r} has no setting {key!r}{nearest(key, known)}")
+    return plugin(**values)
+
+
+def device_from_json(data: Mapping[str, Any]) -> Any:
+    return build("seqto.devices", data)

@@ -1,0 +1,1 @@
+"""How a result is shown: everything here is made from the journal, and can be made again."""

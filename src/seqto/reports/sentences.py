@@ -1,0 +1,241 @@
+"""Plain words for figures: one wording for page, terminal, Markdown and report.json."""
+
+from __future__ import annotations
+
+import shlex
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from seqto.contracts import Json
+
+LABELS = {
+    "loss": "answers changed",
+    "size": "file size",
+    "latency": "latency",
+    "accuracy_drop": "accuracy drop",
+}
+PICKS = {
+    "balanced": "balanced",
+    "loss": "lowest loss",
+    "size": "smallest",
+    "latency": "fastest",
+    "accuracy_drop": "most accurate",
+}
+_UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+
+
+def plain(text: object) -> str:
+    """A stranger's text without what a terminal or a line of text would obey.
+
+    Control signs move cursors and end lines, format signs turn the writing direction round.
+    """
+    return "".join("\ufffd" if unicodedata.category(c) in _UNSEEN else c for c in str(text))
+
+
+def shorten(text: object, width: int) -> str:
+    """Keep both ends of a long name: layers often differ at the end only."""
+    name = plain(text)
+    if len(name) <= width:
+        return name
+    if width <= 1:
+        return "…"[:width]
+    head = (width - 1) // 2
+    return name[:head] + "…" + name[len(name) - (width - 1 - head) :]
+
+
+def percent(share: float | None) -> str:
+    """0.0134 → '1.3 %'; small shares keep two digits that say something."""
+    if share is None:
+        return "–"
+    value = share * 100
+    digits = 2 if 0 < abs(value) < 0.1 else 1
+    return f"{value:.{digits}f} %"
+
+
+def size(size_bytes: float | None) -> str:
+    """Bytes as people read them, decimal units as file managers and hubs show."""
+    if not size_bytes:
+        return "–"
+    if size_bytes < 999_500:
+        return f"{size_bytes / 1e3:.1f} kB"
+    if size_bytes < 999_500_000:
+        return f"{size_bytes / 1e6:.2f} MB"
+    return f"{size_bytes / 1e9:.2f} GB"
+
+
+def milliseconds(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3g} ms" if value < 100 else f"{value:.0f} ms"
+
+
+def times(value: float | None) -> str:
+    """1.58 → '1.6 ×'; near one a second digit, else 0.97 and 1.04 look the same."""
+    if value is None:
+        return "–"
+    return f"{value:.2f} ×" if 0.8 < value < 1.25 else f"{value:.1f} ×"
+
+
+def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:
+    """The trial with a number, or None."""
+    found: Json | None = next((t for t in report["trials"] if t["number"] == number), None)
+    return found
+
+
+def recommended_trial(report: Mapping[str, Any], pick: str = "balanced") -> Json | None:
+    return trial_of(report, report["recommended"].get(pick))
+
+
+def held_out(trial: Mapping[str, Any]) -> tuple[Json | None, bool]:
+    """The loss to quote, and whether no search has seen its samples."""
+    split = trial["report_split"]
+    if split is not None and split["loss"] is not None:
+        return split["loss"], True
+    return trial["loss"], False
+
+
+def gains(report: Mapping[str, Any], trial: Mapping[str, Any]) -> list[str]:
+    """'3.9 × smaller', '1.6 × faster': what a trial wins over float, as far as measured."""
+    parts = []
+    baseline = report["baseline"]
+    if baseline and baseline["size_bytes"] and trial["size_bytes"]:
+        parts.append(_gain(baseline["size_bytes"] / trial["size_bytes"], "smaller", "larger"))
+    latency = trial["latency_ms"]
+    if latency and latency["ratio"]:
+        parts.append(_gain(1 / latency["ratio"], "faster", "slower"))
+    return parts
+
+
+def _gain(factor: float, better: str, worse: str) -> str:
+    if factor >= 0.995:
+        return f"{times(factor)} {better}" if factor > 1.005 else f"not {better}"
+    return f"{times(1 / factor)} {worse}"
+
+
+def change(loss: Mapping[str, Any] | None) -> str:
+    """'1.3 % of answers change, 95 % between 0.6 and 2.9 %'."""
+    if loss is None:
+        return "loss not measured"
+    low = percent(loss["low"]).removesuffix(" %")
+    return (
+        f"{percent(loss['value'])} of answers change, "
+        f"95 % between {low} and {percent(loss['high'])}"
+    )
+
+
+def recommendation(report: Mapping[str, Any]) -> str:
+    """The one sentence that the whole run is for."""
+    trial = recommended_trial(report)
+    if trial is None:
+        counts = report["counts"]
+        if report["status"] == "running":
+            return "No trial is measured yet; the recommendation appears with the first ones."
+        if counts["trials"] and counts["failed"] == counts["trials"]:
+            return f"All {counts['trials']} trials failed, so there is nothing to recommend."
+        return "No trial has all the figures that were asked for, so there is none to recommend."
+    loss, unseen = held_out(trial)
+    parts = [*gains(report, trial), change(loss)]
+    accuracy = _accuracy(report, trial)
+    if accuracy:
+        parts.append(accuracy)
+    kept = len(trial["excluded"])
+    layers = sum(row["quantizable"] for row in report["model"]["layers"])
+    what = f"keeps {kept} of {layers} layers float" if kept else f"quantizes all {layers} layers"
+    where = ""
+    if loss is not None:
+        kind = "random inputs" if is_random(report) else "samples"
+        where = f" (on {loss['samples']:,} {kind}{' that no search has seen' if unseen else ''})"
+    return f"{', '.join(parts)}: trial {trial['number']} {what}{where}."
+
+
+def _accuracy(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
+    split = trial["report_split"]
+    baseline = report["baseline"] or {}
+    if split is not None and split["accuracy"] is not None:
+        after = split["accuracy"]
+        before = split["baseline_accuracy"]
+        if before is None:
+            before = (baseline.get("report_split") or {}).get("accuracy")
+    else:
+        after, before = trial["accuracy"], trial["baseline_accuracy"]
+        if before is None:
+            before = baseline.get("accuracy")
+    if after is None or before is None:
+        return ""
+    return f"accuracy {percent(before)} → {percent(after)}"
+
+
+def export_command(report: Mapping[str, Any], *, folder: str, pick: str = "balanced") -> str:
+    """The command that writes a recommended model, safe to paste into a shell."""
+    stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in model_name(report)).strip("-.")
+    out = f"{stem or 'model'}-{pick}.onnx"
+    return f"seqto export {shlex.quote(plain(folder))} --pick {pick} -o {shlex.quote(out)}"
+
+
+def model_name(report: Mapping[str, Any]) -> str:
+    model = report["model"]
+    return plain(model.get("name") or model.get("path") or "model")
+
+
+def is_random(report: Mapping[str, Any]) -> bool:
+    return bool(report["data"].get("kind") == "random")
+
+
+def warnings(report: Mapping[str, Any]) -> list[str]:
+    """What a reader must know before trusting the figures, one plain sentence each."""
+    found = []
+    if is_random(report):
+        found.append(
+            "The inputs were random numbers, not real samples: "
+            "losses only say how far outputs move, not how good the answers are."
+        )
+    found += _slower(report)
+    found += _held_out_differs(report)
+    unreadable = report["data"].get("unreadable") or []
+    if unreadable:
+        names = ", ".join(shorten(n, 40) for n in unreadable[:3])
+        more = f" and {len(unreadable) - 3} more" if len(unreadable) > 3 else ""
+        count = "1 sample" if len(unreadable) == 1 else f"{len(unreadable)} samples"
+        found.append(f"{count} could not be read: {names}{more}.")
+    failed = report["counts"]["failed"]
+    if failed:
+        total = report["counts"]["trials"]
+        found.append(f"{failed} of {total} trials failed; each is listed with its error.")
+    return found
+
+
+def _slower(report: Mapping[str, Any]) -> list[str]:
+    found = []
+    numbers = {"fully quantized": report["fully_quantized"]}
+    numbers |= {f"recommended ({PICKS[k]})": n for k, n in report["recommended"].items()}
+    said: set[int] = set()
+    for what, number in numbers.items():
+        trial = trial_of(report, number)
+        latency = trial["latency_ms"] if trial else None
+        if not latency or number in said:
+            continue
+        # only when the whole interval is above one: a busy machine alone must not warn
+        low = latency.get("ratio_low") or latency["ratio"]
+        if low > 1 and latency["ratio"] > 1.02:
+            said.add(number)
+            found.append(
+                f"The {what} model, trial {number}, is slower than float on this device: "
+                f"{latency['ratio']:.2f} times its latency "
+                f"(median {milliseconds(latency['median'])})."
+            )
+    return found
+
+
+def _held_out_differs(report: Mapping[str, Any]) -> list[str]:
+    trial = recommended_trial(report)
+    if trial is None or trial["loss"] is None:
+        return []
+    loss, unseen = held_out(trial)
+    if not unseen or loss is None or loss["low"] <= trial["loss"]["value"]:
+        return []
+    return [
+        f"Trial {trial['number']} loses more on samples that no search has seen "
+        f"({percent(loss['value'])}) than on those it was chosen by "
+        f"({percent(trial['loss']['value'])}): trust the former."
+    ]

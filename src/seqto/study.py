@@ -1,0 +1,437 @@
+"""The loop: strategy → jobs → trials → journal → result.
+
+Resume is replay: the strategy runs again from the same seed, and a plan whose key is in the
+journal gets its recorded trial. Only this process writes the journal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqto import judge
+from seqto.contracts import (
+    CALIBRATION,
+    EVALUATION,
+    REPORT,
+    Ask,
+    Device,
+    Failure,
+    Json,
+    Latency,
+    Measurement,
+    Plan,
+    Space,
+    Strategy,
+    Task,
+    Trial,
+)
+from seqto.journal import Journal
+from seqto.samples import SampleStore
+from seqto.workers import Pool, Ticket
+
+Listener = Callable[[Json], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When to end; the clock may end a study, it never steers a strategy."""
+
+    max_trials: int | None = None
+    max_minutes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How latency is measured."""
+
+    threads: int = 0
+    seconds: float = 1.0
+    batch: int | None = None
+    group: int = 5  # candidates that are interleaved with one float model
+
+
+class OutOfBudget(Exception):  # noqa: N818  (a signal, not an error)
+    """The budget is spent: report what there is."""
+
+
+class Study:
+    """One run: what is asked, what is known, what is written."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        pool: Pool,
+        store: SampleStore,
+        *,
+        task: Task,
+        device: Device,
+        budget: Budget,
+        timing: Timing,
+        racing: bool = True,
+        race_objectives: Sequence[str] = ("loss", "size"),
+        probes: int = 16,
+        chunk: int = 0,
+        listener: Listener = lambda _event: None,
+        began: float | None = None,
+    ) -> None:
+        self.journal, self.pool, self.store = journal, pool, store
+        self.task, self.device, self.budget, self.timing = task, device, budget, timing
+        self.probes = probes
+        self.racing = racing and set(race_objectives) <= {"loss", "size"}
+        self.chunk = chunk
+        self.listener = listener
+        self.began = time.monotonic() if began is None else began
+        self.batch = 1
+        self.references: dict[str, judge.Reference] = {}
+        self.trials: dict[str, Trial] = {}  # by plan key
+        self.probed: dict[str, Trial] = {}
+        self.order: list[str] = []  # keys in the order they were asked
+        self._replay()
+
+    # ------------------------------------------------------------------------------ the record
+
+    def _replay(self) -> None:
+        for event in self.journal.events:
+            if event["event"] == "trial":
+                trial = Trial.from_json(event["trial"])
+                self.trials[trial.plan.key] = trial
+            elif event["event"] == "probe":
+                trial = Trial.from_json(event["trial"])
+                self.probed[trial.plan.key] = trial
+        by_number = {t.number: k for k, t in self.trials.items()}
+        for event in self.journal.events:
+            if event["event"] == "latency":
+                key = by_number[event["number"]]
+                latency = Latency.from_json(event["latency"])
+                self.trials[key] = dataclasses.replace(self.trials[key], latency=latency)
+            elif event["event"] == "measurement":
+                self._attach(by_number[event["number"]], event["measurement"])
+
+    def _attach(self, key: str, data: Json) -> None:
+        found = Measurement.from_json(data)
+        trial = self.trials[key]
+        merged = {**trial.measurements, found.split: found}
+        self.trials[key] = dataclasses.replace(trial, measurements=merged)
+
+    def write(self, event: Json) -> None:
+        self.journal.append(event)
+        self.listener(event)
+
+    def found(self, kind: str) -> Json | None:
+        """The first event of a kind, from this or an earlier run."""
+        return next((e for e in self.journal.events if e["event"] == kind), None)
+
+    # --------------------------------------------------------------------------------- baseline
+
+    def baseline(self) -> None:
+        """Float outputs on the splits that are looked at, and the batch that is fastest."""
+        tuned = self.found("tuning")
+        if tuned is None:
+            tuned = {"event": "tuning", "batch": self._tuned_batch()}
+            self.write(tuned)
+        self.batch = tuned["batch"]
+        self._reference(EVALUATION)
+        self._reference(CALIBRATION)
+
+    def _tuned_batch(self) -> int:
+        shape = self.store.inputs[0].shape
+        if shape and shape[0] is not None:
+            return int(shape[0])
+        job = {"kind": "tune", "split": EVALUATION, "threads": 1, "batches": [1, 2, 4, 8, 16]}
+        (ticket,) = self.pool.map([job])
+        return 1 if ticket.result is None else int(ticket.result["batch"])
+
+    def _reference(self, split: str) -> judge.Reference:
+        if split in self.references:
+            return self.references[split]
+        outputs: dict[int, list[object]] = {}
+        rows = self.store.rows(split)
+        # pieces run on all workers at once; a candidate runs on one
+        job = self._job(None, split, rows)
+
+        def take(message: Json, arrays: list[object]) -> None:
+            outputs[message["start"]] = arrays
+
+        (ticket,) = self.pool.map([job], take)  # type: ignore[arg-type]
+        if ticket.failure is not None:
+            from seqto.errors import DeviceError
+
+            raise DeviceError(
+                f"the float model does not run on {self.device.name}: {ticket.failure.message}",
+                stage=ticket.failure.stage,
+                ops=ticket.failure.ops,
+            )
+        import numpy as np
+
+        pieces = [outputs[k] for k in sorted(outputs)]
+        whole = [np.concatenate(p) for p in zip(*pieces, strict=True)]
+        found = judge.Reference(split, whole, self.store.labels(split), task=self.task)
+        self.references[split] = found
+        return found
+
+    def _job(self, plan: Plan | None, split: str, rows: int) -> Json:
+        chunk = self.chunk or max(self.batch, -(-rows // 10))
+        return {
+            "kind": "evaluate",
+            "plan": None if plan is None else plan.to_json(),
+            "split": split,
+            "rows": rows,
+            "batch": self.batch,
+            "chunk": -(-chunk // self.batch) * self.batch,
+            "threads": 1,
+        }
+
+    # --------------------------------------------------------------------------------- the loop
+
+    def search(self, strategy: Strategy, space: Space, *, seed: int) -> str:
+        """Run a strategy to its end or the budget's; returns which."""
+        generator = strategy.search(space, seed=seed)
+        try:
+            ask = next(generator)
+            while True:
+                ask = generator.send(self.answer(ask))
+        except StopIteration:
+            return "done"
+        except OutOfBudget:
+            return "budget"
+
+    def answer(self, ask: Ask) -> list[Trial]:
+        """Trials for the plans asked, in their order; recorded ones are not run again."""
+        known = self.probed if ask.probe else self.trials
+        notes = ask.notes or ("",) * len(ask.plans)
+        split = CALIBRATION if ask.probe else EVALUATION
+        fresh: dict[str, tuple[Plan, str]] = {}
+        for plan, note in zip(ask.plans, notes, strict=True):
+            if plan.key not in known:
+                fresh[plan.key] = (plan, note)
+        if not ask.probe:
+            fresh = self._within_budget(fresh)
+        if fresh:
+            self._run(fresh, split=split, probe=ask.probe)
+        if ask.latency:
+            asked = [p.key for p in ask.plans if p.key in known]
+            self.time([k for k in asked if known[k].latency is None and known[k].error is None])
+        for plan in ask.plans:
+            if not ask.probe and plan.key in self.trials and plan.key not in self.order:
+                self.order.append(plan.key)
+        if any(p.key not in known for p in ask.plans):
+            raise OutOfBudget
+        return [known[p.key] for p in ask.plans]
+
+    def _within_budget(self, fresh: dict[str, tuple[Plan, str]]) -> dict[str, tuple[Plan, str]]:
+        if self.budget.max_trials is None:
+            return fresh
+        left = max(0, self.budget.max_trials - len(self.trials))
+        return dict(list(fresh.items())[:left])
+
+    @property
+    def deadline(self) -> float | None:
+        if self.budget.max_minutes is None:
+            return None
+        return self.began + self.budget.max_minutes * 60.0
+
+    def _run(self, fresh: Mapping[str, tuple[Plan, str]], *, split: str, probe: bool) -> None:
+        reference = self._reference(split)
+        rows = min(self.probes, reference.rows) if probe else reference.rows
+        rivals = [] if probe or not self.racing else self._rivals()
+        by_sha = {} if probe else {t.sha256: t for t in self.trials.values() if t.sha256}
+        leaders: dict[str, _Candidate] = {}
+        running: dict[int, _Candidate] = {}
+        waiting: list[tuple[_Candidate, Ticket]] = []  # same model as one that is under way
+        first = len(self.trials)
+        for offset, (plan, note) in enumerate(fresh.values()):
+            number = -1 if probe else first + offset
+            view = judge.Judge(reference, device=self.device.name, rows=rows)
+            candidate = _Candidate(number, plan, note, view, rivals, by_sha, leaders)
+            ticket = self.pool.submit(self._job(plan, split, rows), candidate.hear)
+            candidate.stop = _stopper(self.pool, ticket)
+            running[ticket.number] = candidate
+        while running:
+            left = None if self.deadline is None else self.deadline - time.monotonic()
+            if left is not None and left <= 0:
+                self.pool.cancel()
+                raise OutOfBudget
+            for ticket in self.pool.wait(left):
+                waiting.append((running.pop(ticket.number), ticket))
+            for candidate, ticket in [w for w in waiting if w[0].can_conclude]:
+                waiting.remove((candidate, ticket))
+                self._conclude(candidate.trial(ticket), probe=probe)
+        for candidate, ticket in waiting:
+            self._conclude(candidate.trial(ticket), probe=probe)
+
+    def _conclude(self, trial: Trial, *, probe: bool) -> None:
+        known = self.probed if probe else self.trials
+        known[trial.plan.key] = trial
+        self.write({"event": "probe" if probe else "trial", "trial": trial.to_json()})
+
+    def _rivals(self) -> list[tuple[int, float]]:
+        """(size, upper loss bound) of all complete trials: what a newcomer must not lose to."""
+        found = []
+        for trial in self.trials.values():
+            seen = trial.measurements.get(EVALUATION)
+            if seen and not seen.stopped_early:
+                found.append((trial.size_bytes, seen.loss.high))
+        return found
+
+    # ---------------------------------------------------------------------------------- latency
+
+    def time(self, keys: Sequence[str]) -> None:
+        """Time trials alone, in small groups with the float model among them."""
+        for start in range(0, len(keys), self.timing.group):
+            chosen = keys[start : start + self.timing.group]
+            for key, found in self._timed(chosen).items():
+                self._record_latency(key, found)
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                break
+
+    def _timed(self, keys: Sequence[str]) -> dict[str, Latency]:
+        ticket = self._latency_job([self.trials[k].plan for k in keys])
+        if ticket.result is None and len(keys) > 1:  # one of them spoils it for the rest
+            found: dict[str, Latency] = {}
+            for key in keys:
+                found.update(self._timed([key]))
+            return found
+        if ticket.result is None:
+            return {}
+        times, throughput = ticket.result["times_ms"], ticket.result["throughput"]
+        return {
+            key: judge.latency_from(
+                times[0],
+                times[i],
+                throughput=throughput[i] if throughput else None,
+                batch=self.timing.batch,
+            )
+            for i, key in enumerate(keys, start=1)
+        }
+
+    def _latency_job(self, plans: Sequence[Plan]) -> Ticket:
+        job = {
+            "kind": "latency",
+            "plans": [p.to_json() for p in plans],
+            "split": CALIBRATION,
+            "threads": self.timing.threads,
+            "seconds": self.timing.seconds * (len(plans) + 1),
+            "min_rounds": 10,
+            "max_rounds": 400,
+            "batch": self.timing.batch,
+        }
+        (ticket,) = self.pool.map([job])
+        return ticket
+
+    def _record_latency(self, key: str, latency: Latency) -> None:
+        trial = self.trials[key]
+        self.trials[key] = dataclasses.replace(trial, latency=latency)
+        self.write({"event": "latency", "number": trial.number, "latency": latency.to_json()})
+
+    def time_baseline(self) -> Latency | None:
+        ticket = self._latency_job([])
+        if ticket.result is None:
+            return None
+        times = ticket.result["times_ms"][0]
+        throughput = ticket.result["throughput"]
+        return judge.latency_from(
+            times, times, throughput=throughput[0] if throughput else None, batch=self.timing.batch
+        )
+
+    # ------------------------------------------------------------------------------ final figures
+
+    def confirm(self, keys: Sequence[str]) -> None:
+        """Measure chosen trials on the report split, which no search has seen."""
+        if self.store.rows(REPORT) == 0:
+            return
+        reference = self._reference(REPORT)
+        todo = [k for k in keys if REPORT not in self.trials[k].measurements]
+        running: dict[int, tuple[str, _Candidate]] = {}
+        for key in todo:
+            trial = self.trials[key]
+            view = judge.Judge(reference, device=self.device.name, rows=reference.rows)
+            candidate = _Candidate(trial.number, trial.plan, "", view, [], {}, {})
+            ticket = self.pool.submit(self._job(trial.plan, REPORT, reference.rows), candidate.hear)
+            running[ticket.number] = (key, candidate)
+        while running:
+            for ticket in self.pool.wait():
+                key, candidate = running.pop(ticket.number)
+                if ticket.failure is None:
+                    data = candidate.view.measurement().to_json()
+                    self._attach(key, data)
+                    number = self.trials[key].number
+                    self.write({"event": "measurement", "number": number, "measurement": data})
+
+
+class _Candidate:
+    """One evaluation as the main process sees it: hears a worker, judges, says stop."""
+
+    def __init__(
+        self,
+        number: int,
+        plan: Plan,
+        note: str,
+        view: judge.Judge,
+        rivals: Sequence[tuple[int, float]],
+        by_sha: Mapping[str, Trial],
+        leaders: dict[str, _Candidate],
+    ) -> None:
+        self.number, self.plan, self.note, self.view = number, plan, note, view
+        self.rivals, self.by_sha, self.leaders = rivals, by_sha, leaders
+        self.size_bytes, self.sha256 = 0, ""
+        self.twin: Trial | None = None
+        self.leader: _Candidate | None = None  # runs the very same model right now
+        self.concluded: Trial | None = None
+        self.stop: Callable[[], None] = lambda: None
+
+    def hear(self, message: Json, arrays: list) -> Json | None:  # type: ignore[type-arg]
+        if "assembled" in message:
+            self.size_bytes = message["assembled"]["size_bytes"]
+            self.sha256 = message["assembled"]["sha256"]
+            self.twin = self.by_sha.get(self.sha256)
+            leader = self.leaders.setdefault(self.sha256, self)
+            self.leader = None if leader is self else leader
+            return {"go": self.twin is None and self.leader is None}
+        if "start" in message:
+            self.view.take(message["start"], arrays)
+            if not self.view.stopped and not self.view.complete and self._hopeless():
+                self.view.stopped = True
+                self.stop()
+        return None
+
+    @property
+    def can_conclude(self) -> bool:
+        return self.leader is None or self.leader.concluded is not None
+
+    def _hopeless(self) -> bool:
+        _, low, _ = self.view.interval()
+        return any(size <= self.size_bytes and high < low for size, high in self.rivals)
+
+    def trial(self, ticket: Ticket) -> Trial:
+        failure = ticket.failure
+        measurements: dict[str, Measurement] = {}
+        if self.leader is not None:
+            self.twin = self.leader.concluded
+        if self.twin is not None:
+            measurements, failure = dict(self.twin.measurements), self.twin.error
+        elif failure is None and self.view.seen:
+            found = self.view.measurement()
+            measurements = {found.split: found}
+        elif failure is None:
+            failure = Failure("run", "the model gave no outputs")
+        self.concluded = Trial(
+            number=self.number,
+            plan=self.plan,
+            size_bytes=self.size_bytes,
+            sha256=self.sha256,
+            measurements=measurements,
+            latency=self.twin.latency if self.twin else None,
+            error=failure,
+            seconds=round(ticket.seconds, 4),
+            same_as=self.twin.number if self.twin else None,
+            note=self.note,
+        )
+        return self.concluded
+
+
+def _stopper(pool: Pool, ticket: Ticket) -> Callable[[], None]:
+    return lambda: pool.stop(ticket)

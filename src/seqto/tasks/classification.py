@@ -1,0 +1,59 @@
+"""Classification: the answer is the class with the highest score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from seqto.contracts import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """label = argmax(scores) - label_offset; the scores are the first output."""
+
+    label_offset: int = 0
+    top_k: int = 5
+
+    def agree(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.bool_]:
+        return np.asarray(self._top(reference) == self._top(outputs))
+
+    def correct(self, outputs: list[Array], labels: Array) -> NDArray[np.bool_]:
+        return np.asarray(self._top(outputs) - self.label_offset == labels)
+
+    def top_k_misses(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.bool_]:
+        """Per sample: float's answer is not even among the candidate's first K."""
+        wanted = self._top(reference)[:, None]
+        return ~np.any(self._first(outputs) == wanted, axis=1)
+
+    def kendall_tau(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.float64]:
+        """Per sample: rank correlation of the candidate's scores over float's first K classes.
+
+        The published tool correlates class numbers, which says nothing about order; this is the
+        tau over the same top-K, of their ranks.
+        """
+        chosen = self._first(reference)
+        a = np.take_along_axis(self._scores(reference), chosen, axis=1)
+        b = np.take_along_axis(self._scores(outputs), chosen, axis=1)
+        sign_a = np.sign(a[:, :, None] - a[:, None, :])
+        sign_b = np.sign(b[:, :, None] - b[:, None, :])
+        k = chosen.shape[1]
+        pairs = max(k * (k - 1), 1)
+        tau: NDArray[np.float64] = (sign_a * sign_b).sum(axis=(1, 2)) / pairs
+        return tau
+
+    def _scores(self, outputs: list[Array]) -> NDArray[np.float64]:
+        first = np.asarray(outputs[0], dtype=np.float64)
+        return first.reshape(first.shape[0], -1)
+
+    def _top(self, outputs: list[Array]) -> NDArray[np.int64]:
+        return self._scores(outputs).argmax(axis=1)
+
+    def _first(self, outputs: list[Array]) -> NDArray[np.int64]:
+        scores = self._scores(outputs)
+        k = min(self.top_k, scores.shape[1])
+        return np.argsort(-scores, axis=1, kind="stable")[:, :k]

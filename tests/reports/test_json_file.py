@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import copy
+import json
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic import EVIL_NAMES, Event, journal
+
+from seqto.errors import JournalError
+from seqto.reports import json_file, sentences
+from seqto.reports.json_file import build_report, write_report
+
+SCHEMA = json.loads(
+    (resources.files("seqto.reports") / "assets" / "report.schema.json").read_text("utf-8")
+)
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def check(report: object) -> None:
+    # through text, as a reader of the file would meet it; NaN and infinity are not JSON
+    VALIDATOR.validate(json.loads(json.dumps(report, allow_nan=False)))
+
+
+def test_the_schema_itself_is_valid() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"latency": False},
+        {"labels": False},
+        {"kind": "random"},
+        {"strategy": "frontier"},
+        {"names": EVIL_NAMES, "name": EVIL_NAMES[1]},
+        {"trials": 1, "failures": 0},
+        {"slow": True, "reason": "budget"},
+        {"reason": "interrupted"},
+    ],
+)
+def test_reports_fit_the_schema(variant: dict[str, object]) -> None:
+    check(build_report(journal(**variant)))  # type: ignore[arg-type]
+
+
+def test_every_prefix_of_a_journal_gives_a_report() -> None:
+    events = journal(layers=8, trials=10)
+    for end in range(len(events) + 1):
+        report = build_report(events[:end])
+        check(report)
+        assert report["status"] == ("done" if end == len(events) else "running")
+        assert sentences.recommendation(report)
+
+
+def test_building_changes_no_event_and_gives_the_same_twice() -> None:
+    events = journal()
+    before = copy.deepcopy(events)
+    first = build_report(events)
+    first["trials"][0]["plan"].clear()
+    first["model"]["layers"].clear()
+    assert events == before
+    assert build_report(events) == build_report(copy.deepcopy(before))
+
+
+def test_per_sample_bits_stay_in_the_journal() -> None:
+    events = journal()
+    assert "agreement" in json.dumps(events)
+    assert "agreement" not in json.dumps(build_report(events))
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    report = build_report(journal(strategy="frontier", trials=60))
+    names = report["objectives"]
+    assert names == ["loss", "size", "latency"]
+    points = {}
+    for trial in report["trials"]:
+        figures = [json_file.figure_of(trial, n, report["baseline"]) for n in names]
+        if None not in figures:
+            points[trial["number"]] = figures
+
+    def beaten(number: int) -> bool:
+        mine = points[number]
+        return any(
+            all(a <= b for a, b in zip(other, mine, strict=True)) and other != mine
+            for other in points.values()
+        )
+
+    assert report["front"]
+    assert not any(beaten(n) for n in report["front"])
+    assert all(beaten(n) for n in points if n not in report["front"])
+    assert set(report["recommended"]) == {"balanced", *names}
+    assert set(report["recommended"].values()) <= set(report["front"])
+
+
+def test_trials_without_a_figure_are_not_on_the_front() -> None:
+    events = journal(trials=12, failures=3)
+    timed = [e for e in events if e["event"] == "latency"]
+    untimed = timed[0]["number"]
+    report = build_report([e for e in events if e is not timed[0]])
+    failed = {t["number"] for t in report["trials"] if t["error"]}
+    assert len(failed) == 3
+    assert not failed & set(report["front"])
+    assert untimed not in report["front"]
+
+
+def test_a_trial_that_was_stopped_early_is_not_on_the_front() -> None:
+    events = copy.deepcopy(journal(latency=False, failures=0))
+    best = build_report(events)["recommended"]["balanced"]
+    for event in events:
+        if event["event"] == "trial" and event["trial"]["number"] == best:
+            event["trial"]["measurements"]["evaluation"]["stopped_early"] = True
+    report = build_report(events)
+    assert best not in report["front"]
+    assert report["counts"]["stopped_early"] == 1
+
+
+def test_a_copy_has_the_figures_of_its_original_but_not_its_place() -> None:
+    events = copy.deepcopy(journal(latency=False, failures=0))
+    original = build_report(events)["recommended"]["balanced"]
+    source = next(e for e in events if e["event"] == "trial" and e["trial"]["number"] == original)
+    twin = copy.deepcopy(source)
+    twin["trial"].update(number=999, same_as=original, measurements={})
+    events.insert(-1, twin)
+    report = build_report(events)
+    copied = sentences.trial_of(report, 999)
+    assert copied is not None
+    assert copied["loss"] == sentences.trial_of(report, original)["loss"]  # type: ignore[index]
+    assert 999 not in report["front"]
+    assert report["recommended"]["balanced"] == original
+
+
+def test_excluded_are_the_float_layers_that_could_be_quantized() -> None:
+    events = journal(layers=5, trials=1, failures=0)
+    names = [layer["name"] for layer in events[0]["layers"]]
+    plan = {names[0]: "fp16", names[1]: "weight-s8-channel", names[2]: "static-u8-u8-channel"}
+    trial = next(e for e in events if e["event"] == "trial")
+    trial["trial"]["plan"]["schemes"] = plan
+    # a layer that is neither ranked nor ever quantized is no candidate for exclusion
+    analysis = next(e for e in events if e["event"] == "analysis")
+    analysis["ranking"] = [r for r in analysis["ranking"] if r["layer"] != names[4]]
+    report = build_report(events)
+    assert report["trials"][0]["excluded"] == [names[0], names[3]]
+
+
+def test_a_resumed_run_runs_again() -> None:
+    events = journal(reason="interrupted")
+    more = [e for e in events if e["event"] == "trial"][:1]
+    assert build_report(events)["status"] == "interrupted"
+    assert build_report(events + more)["status"] == "running"
+    assert build_report([*events, *more, {"event": "end", "reason": "done", "seconds": 1.0}])[
+        "status"
+    ] == "done"
+
+
+def test_later_figures_of_a_trial_win() -> None:
+    events = journal()
+    timed = next(e for e in events if e["event"] == "latency")
+    again = copy.deepcopy(timed)
+    again["latency"]["ratio"] = 0.123
+    trial = sentences.trial_of(build_report([*events, again]), timed["number"])
+    assert trial is not None
+    assert trial["latency_ms"]["ratio"] == 0.123
+
+
+def test_infinite_figures_become_null() -> None:
+    rows = build_report(journal())["model"]["layers"]
+    assert sum(row["xmodel_sqnr_db"] is None for row in rows) == 1
+
+
+def test_accuracy_drop_can_be_an_objective() -> None:
+    events = journal()
+    events[0]["settings"]["search"]["objectives"] = ["accuracy_drop", "size"]
+    report = build_report(events)
+    assert report["objectives"] == ["accuracy_drop", "size"]
+    best = sentences.trial_of(report, report["recommended"]["accuracy_drop"])
+    assert best is not None
+    assert best["accuracy"] == max(t["accuracy"] for t in report["trials"] if t["accuracy"])
+
+
+def test_slower_than_float_is_said_in_a_sentence() -> None:
+    assert any("slower than float" in w for w in build_report(journal(slow=True))["warnings"])
+    assert not any("slower" in w for w in build_report(journal())["warnings"])
+
+
+def test_random_data_are_marked() -> None:
+    report = build_report(journal(kind="random"))
+    assert any("random numbers" in w for w in report["warnings"])
+    assert "random inputs" in sentences.recommendation(report)
+
+
+def test_report_file_is_the_report_and_leaves_nothing_else(tmp_path: Path) -> None:
+    events = journal()
+    report = write_report(tmp_path, events)
+    assert json.loads((tmp_path / "report.json").read_text("utf-8")) == report
+    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match=r"cannot write .*report\.json"):
+        write_report(tmp_path / "file", journal())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_order_of_late_figures_does_not_matter(random: object) -> None:
+    events = journal(layers=6, trials=8)
+    late = [e for e in events if e["event"] in ("latency", "measurement", "profile")]
+    shuffled: list[Event] = list(late)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    rest = [e for e in events if e not in late]
+    assert build_report(rest[:-1] + shuffled + rest[-1:]) == build_report(events)
+
+
+def test_warnings_and_sentences_hold_no_control_signs() -> None:
+    report = build_report(journal(names=EVIL_NAMES, name=EVIL_NAMES[13]))
+    text = sentences.recommendation(report) + sentences.export_command(report, folder="a\x1bb")
+    assert all(a.isprintable() for a, _ in pairwise(text))

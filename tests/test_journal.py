@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqto.errors import JournalError
+from seqto.journal import Journal, read_events
+
+RECORDS: list[dict[str, Any]] = [
+    {"event": "header", "schema": 1, "model": {"name": "größe/模型 🙂"}},
+    {"event": "trial", "trial": {"number": 0, "loss": 0.1 + 0.2}},
+    {"event": "end", "reason": "done", "seconds": 1e-300},
+]
+
+
+def _write(path: Path, records: list[dict[str, Any]]) -> None:
+    with Journal.open(path) as journal:
+        for record in records:
+            journal.append(record)
+
+
+def test_what_is_appended_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "journal.jsonl"
+    _write(path, RECORDS[:2])
+    with Journal.open(path) as journal:
+        assert journal.events == RECORDS[:2]
+        journal.append(RECORDS[2])
+        assert journal.events == RECORDS
+    assert read_events(path) == RECORDS
+    assert path.read_text().splitlines() == [
+        json.dumps(record, separators=(",", ":")) for record in RECORDS
+    ]
+
+
+def test_a_journal_cut_at_every_byte_keeps_complete_records_and_still_appends(
+    tmp_path: Path,
+) -> None:
+    whole = tmp_path / "whole.jsonl"
+    _write(whole, RECORDS)
+    content = whole.read_bytes()
+    for cut in range(len(content) + 1):
+        path = tmp_path / "cut.jsonl"
+        path.write_bytes(content[:cut])
+        complete = RECORDS[: content[:cut].count(b"\n")]
+        assert read_events(path) == complete
+        assert path.read_bytes() == content[:cut], "a reader changes nothing"
+        with Journal.open(path) as journal:
+            assert journal.events == complete
+            journal.append({"event": "after"})
+        assert read_events(path) == [*complete, {"event": "after"}]
+
+
+undecodable = st.sampled_from(["\udc80", "\udcff"])  # how Python reads odd file names
+texts = st.text(st.characters(exclude_categories=["Cs"]) | undecodable, max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(records=st.lists(st.dictionaries(texts, values, max_size=4), max_size=5), data=st.data())
+def test_any_records_cut_anywhere_survive_and_still_append(
+    records: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.jsonl"
+        _write(path, records)
+        content = path.read_bytes()
+        assert [*map(_nulled, records)] == read_events(path)
+        path.write_bytes(content[: data.draw(st.integers(0, len(content)), label="cut")])
+        kept = read_events(path)
+        assert kept == [*map(_nulled, records)][: len(kept)]
+        _write(path, records)
+        assert read_events(path) == [*kept, *map(_nulled, records)]
+
+
+def _nulled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _nulled(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_nulled(entry) for entry in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+@pytest.mark.parametrize("tail", [b'{"event": "tr\n', b"\0" * 40 + b"\n", b"12\n", b"\xff\n"])
+def test_a_broken_last_line_is_cut_off_even_with_its_newline(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "journal.jsonl"
+    _write(path, RECORDS)
+    path.write_bytes(path.read_bytes() + tail)
+    assert read_events(path) == RECORDS
+    _write(path, RECORDS[:1])
+    assert read_events(path) == [*RECORDS, RECORDS[0]]
+
+
+def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"event": "header"}\n{"event": NaN}\n{"event": "end"}\n')
+    before = path.read_bytes()
+    for reader in (read_events, Journal.open):
+        with pytest.raises(JournalError, match=r"line 2 of .*journal\.jsonl"):
+            reader(path)
+    assert path.read_bytes() == before
+    assert not path.with_suffix(".lock").exists(), "a refused open gives the lock back"
+
+
+def test_numbers_that_json_has_no_word_for_become_null_at_once(tmp_path: Path) -> None:
+    event = {"event": "x", "a": math.nan, "b": [math.inf, (1.5, -math.inf)], "c": {"d": 5e-324}}
+    with Journal.open(tmp_path / "journal.jsonl") as journal:
+        journal.append(event)
+        expected = [{"event": "x", "a": None, "b": [None, [1.5, None]], "c": {"d": 5e-324}}]
+        assert journal.events == expected == read_events(journal.path)
+    assert math.isnan(event["a"]), "the caller's record is left alone"  # type: ignore[arg-type]
+
+
+def test_events_cannot_be_changed_from_outside(tmp_path: Path) -> None:
+    event: dict[str, Any] = {"event": "x", "layers": ["a"]}
+    with Journal.open(tmp_path / "journal.jsonl") as journal:
+        journal.append(event)
+        event["layers"].append("b")
+        journal.events.clear()
+        assert journal.events == [{"event": "x", "layers": ["a"]}]
+
+
+def test_a_record_that_is_not_json_is_a_bug_and_leaves_no_trace(tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "journal.jsonl") as journal:
+        journal.append(RECORDS[0])
+        with pytest.raises(TypeError):
+            journal.append({"event": "x", "value": object()})
+        journal.append(RECORDS[1])
+        assert read_events(journal.path) == journal.events == RECORDS[:2]
+
+
+def test_a_second_writer_in_this_process_is_refused_until_the_first_closes(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal.open(path), pytest.raises(JournalError, match=f"pid {os.getpid()}.* is writing"):
+        Journal.open(path)
+    with Journal.open(path):
+        pass
+    assert os.listdir(tmp_path) == ["journal.jsonl"]
+
+
+def test_another_process_is_refused_with_the_pid_and_a_kill_frees_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    code = (
+        "import sys, time; from seqto.journal import Journal; j = Journal.open(sys.argv[1])\n"
+        "j.append({'event': 'header'}); print('open', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(JournalError, match=rf"another seqto process \(pid {other.pid}\)"):
+            Journal.open(path)
+        assert read_events(path) == [{"event": "header"}], "readers need no lock"
+        other.kill()
+    with Journal.open(path) as journal:
+        assert journal.events == [{"event": "header"}]
+
+
+def _full_disk(_descriptor: int, *_rest: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("broken", ["write", "fsync"])
+def test_a_full_disk_is_one_clear_line_and_the_journal_goes_on_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    with Journal.open(tmp_path / "journal.jsonl") as journal:
+        journal.append(RECORDS[0])
+        before = journal.path.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, broken, _full_disk)
+            with pytest.raises(JournalError, match="No space left on device; free some space"):
+                journal.append(RECORDS[1])
+        assert journal.path.read_bytes() == before
+        assert journal.events == RECORDS[:1]
+        journal.append(RECORDS[2])
+        assert read_events(journal.path) == journal.events == [RECORDS[0], RECORDS[2]]
+
+
+@pytest.mark.parametrize("end", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_half_a_record_that_could_not_be_taken_back_is_cut_by_the_next_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    write, calls = os.write, iter(range(9))
+
+    def half(descriptor: int, line: memoryview) -> int:
+        if next(calls):
+            raise end
+        return write(descriptor, line[: len(line) // 2])
+
+    with Journal.open(tmp_path / "journal.jsonl") as journal:
+        journal.append(RECORDS[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", half)
+            patch.setattr(os, "ftruncate", _full_disk)
+            with pytest.raises((JournalError, KeyboardInterrupt)):
+                journal.append(RECORDS[1])
+        assert b'"trial"' in journal.path.read_bytes(), "the half is there"
+        assert read_events(journal.path) == RECORDS[:1]
+        journal.append(RECORDS[2])
+        assert read_events(journal.path) == journal.events == [RECORDS[0], RECORDS[2]]
+
+
+def test_a_short_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    with Journal.open(tmp_path / "journal.jsonl") as journal:
+        monkeypatch.setattr(os, "write", lambda fd, line: write(fd, line[:3]))
+        journal.append(RECORDS[0])
+        assert read_events(journal.path) == RECORDS[:1]
+
+
+def test_places_that_cannot_hold_a_journal_are_refused_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "journal.jsonl").mkdir()
+    for place in (tmp_path / "file" / "journal.jsonl", tmp_path / "journal.jsonl"):
+        with pytest.raises(JournalError, match="cannot write"):
+            Journal.open(place)
+    with pytest.raises(JournalError, match="cannot read"):
+        read_events(tmp_path / "journal.jsonl")
+    with pytest.raises(JournalError, match="no journal at"):
+        read_events(tmp_path / "nowhere" / "journal.jsonl")

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+from seqto.errors import DeviceError, ModelError
+from seqto.workers import Pool, Ticket
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    files = len(os.listdir("/proc/self/fd"))
+    yield
+    assert psutil.Process().children(recursive=True) == []
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def _pool(target: str, setup: Json | None = None, **settings: Any) -> Pool:
+    return Pool(f"worker_targets:{target}", setup or {}, **settings)
+
+
+def _bad(what: str, **fields: Any) -> Json:
+    return {"what": what, **fields}
+
+
+def _soon(is_so: Callable[[], bool], *, within_s: float = 2.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _gone(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_jobs_setup_and_results_travel_as_json() -> None:
+    with _pool("echo", {"threads": 1, "name": "größe"}) as pool:
+        [ticket] = pool.map([{"layer": "a/模型", "n": [1, 2.5, None]}])
+    assert ticket.done
+    assert ticket.failure is None
+    assert ticket.result is not None
+    assert ticket.result["job"] == ticket.job == {"layer": "a/模型", "n": [1, 2.5, None]}
+    assert ticket.result["setup"] == {"threads": 1, "name": "größe"}
+    assert not ticket.result["numpy"], "a worker loads nothing heavy by itself"
+
+
+def test_arrays_keep_bytes_type_and_shape() -> None:
+    kinds = ["<f4", ">f8", "|u1", "<i8", "|b1", "<f2", "<c8"]
+    wanted = [(shape, kind) for kind in kinds for shape in ([2, 3, 4], [], [0, 5], [7])]
+    heard: list[tuple[Json, list[NDArray[Any]]]] = []
+    with _pool("echo") as pool:
+        pool.map([{"arrays": wanted}], lambda *said: heard.append(said))
+    for (shape, kind), (message, [array]) in zip(wanted, heard, strict=True):
+        assert message == {"shape": shape}
+        assert array.dtype == np.dtype(kind)
+        assert array.flags.writeable
+        expected = np.arange(int(np.prod(shape))).astype(kind).reshape(shape)
+        np.testing.assert_array_equal(array, expected, strict=True)
+
+
+def test_an_array_of_objects_is_a_bug_not_a_pickle() -> None:
+    with _pool("echo") as pool, pytest.raises(RuntimeError, match="object cannot be sent"):
+        pool.map([{"arrays": [[[2], "O"]]}])
+
+
+def test_a_worker_and_main_converse() -> None:
+    with _pool("count", size=2) as pool:
+        tickets = pool.map([{"n": 3}, {"n": 50}], lambda said, _: {"value": said["number"] * 2})
+    assert [t.result for t in tickets] == [{"total": 6, "sent": 3}, {"total": 2450, "sent": 50}]
+
+
+def test_late_replies_do_not_reach_the_next_job() -> None:
+    with _pool("count") as pool:
+        deaf = pool.submit({"n": 5, "listens": False}, lambda said, _: {"value": 1000})
+        polite = pool.submit({"n": 3}, lambda said, _: {"value": 1})
+        while not (deaf.done and polite.done):
+            pool.wait()
+    assert polite.result == {"total": 3, "sent": 3}
+
+
+def test_a_job_that_is_asked_to_stop_returns_what_it_has() -> None:
+    with _pool("count") as pool:
+
+        def stop_at_ten(said: Json, _: list[NDArray[Any]]) -> Json | None:
+            if said["number"] == 9:
+                pool.stop(ticket)
+                return None  # the worker waits for a reply: the stop alone must wake it
+            return {"value": 1}
+
+        ticket = pool.submit({"n": 10**9}, stop_at_ten)
+        assert pool.wait() == [ticket]
+        assert ticket.result == {"total": 9, "sent": 10}
+        never_begun = pool.submit({"n": 10**9})
+        after = pool.submit({"n": 2}, lambda said, _: {"value": 1})
+        pool.stop(never_begun)
+        while not after.done:
+            pool.wait()
+        assert never_begun.result is not None
+        assert never_begun.result["sent"] <= 1
+        assert after.result == {"total": 2, "sent": 2}
+
+
+def test_large_arrays_and_large_replies_flow_both_ways_without_deadlock() -> None:
+    sizes: list[int] = []
+
+    def reply(_: Json, arrays: list[NDArray[Any]]) -> Json:
+        sizes.append(int(arrays[0].size))
+        assert arrays[0][0] == arrays[0][-1] == 7
+        return {"text": "x" * 5_000_000}
+
+    with _pool("flood", size=2, timeout_s=20) as pool:
+        tickets = pool.map([{"bytes": 50_000_000, "times": 2}] * 2, reply)
+    assert [t.result for t in tickets] == [{"replied": [5_000_000] * 2}] * 2
+    assert sizes == [50_000_000] * 4
+
+
+def test_results_come_in_the_order_of_the_jobs_and_as_they_are_done() -> None:
+    jobs = [{"i": 0, "sleep_s": 0.4}, {"i": 1}, {"i": 2}, {"i": 3}]
+    with _pool("echo", size=2) as pool:
+        pool.map([{"sleep_s": 0.2}] * 2)  # both workers are up
+        done = list(pool.run(jobs))
+        assert [t.job["i"] for t in done][-1] == 0
+        assert [t.job["i"] for t in pool.map(jobs)] == [0, 1, 2, 3]
+    slow = done[-1]
+    assert 0.4 <= slow.seconds < 2
+    assert len({(t.result or {})["pid"] for t in done}) == 2
+
+
+def test_waiting_ends_in_time_and_at_once_when_nothing_is_under_way() -> None:
+    with _pool("echo") as pool:
+        assert pool.wait() == []
+        ticket = pool.submit({"sleep_s": 0.5})
+        began = time.monotonic()
+        assert pool.wait(0.1) == []
+        assert time.monotonic() - began < 0.4
+        assert pool.wait(0) == []
+        assert pool.wait() == [ticket]
+
+
+def test_a_segfault_ends_one_job_and_says_what_was_last_heard() -> None:
+    with _pool("misbehave") as pool:
+        good, bad, after = pool.map([_bad("fine"), _bad("segfault"), _bad("fine")])
+    assert good.result == after.result == {"what": "fine"}
+    assert bad.result is None
+    assert bad.failure is not None
+    assert bad.failure.stage == "crash"
+    assert bad.failure.message == "worker died with SIGSEGV; last words: [native] about to fall"
+
+
+def test_every_other_death_is_a_crash_too() -> None:
+    deaths = {
+        "worker died with SIGABRT, without a word": _bad("signal", name="SIGABRT"),
+        "worker died with SIGKILL (out of memory?), without": _bad("signal", name="SIGKILL"),
+        "worker exited with code 3, without a word": _bad("exit", code=3),
+        "worker exited with code 0, without a word": _bad("exit", code=0),
+        "exited with code 1; last words: eno": _bad("raise", type="SystemExit", message="enough"),
+    }
+    with _pool("misbehave", size=2) as pool:
+        *bad, after = pool.map([*deaths.values(), _bad("fine")])
+    assert after.result == {"what": "fine"}
+    for message, ticket in zip(deaths, bad, strict=True):
+        assert ticket.failure is not None
+        assert ticket.failure.stage == "crash"
+        assert message in ticket.failure.message
+
+
+@pytest.mark.parametrize("what", ["hang", "hold the GIL"])
+def test_a_silent_worker_is_killed_after_its_timeout(what: str) -> None:
+    with _pool("misbehave", timeout_s=0.5) as pool:
+        bad, after = pool.map([_bad(what), _bad("fine")])
+    assert after.result == {"what": "fine"}
+    assert bad.failure is not None
+    assert bad.failure.stage == "timeout"
+    assert "no sign of life for 0.5 s" in bad.failure.message
+    assert 0.5 <= bad.seconds < 2
+
+
+def test_time_in_which_main_does_not_listen_is_not_the_workers_silence() -> None:
+    def busy(said: Json, _: list[NDArray[Any]]) -> Json:
+        time.sleep(1.0)
+        return {"value": 1}
+
+    with _pool("count", size=2, timeout_s=0.8) as pool:
+        pool.map([{"n": 0}] * 2)  # both workers are up
+        tickets = [pool.submit({"n": 1}, busy) for _ in range(2)]
+        time.sleep(1.0)
+        while not all(t.done for t in tickets):
+            pool.wait()
+    assert [t.result for t in tickets] == [{"total": 1, "sent": 1}] * 2
+
+
+def test_a_worker_above_the_memory_cap_is_killed() -> None:
+    with _pool("misbehave", memory_bytes=250_000_000, timeout_s=20) as pool:
+        small, bad, after = pool.map([_bad("fine"), _bad("eat", bytes=400_000_000), _bad("fine")])
+    assert small.result == after.result == {"what": "fine"}
+    assert bad.failure is not None
+    assert bad.failure.stage == "memory"
+    assert "above the cap of 250 MB" in bad.failure.message
+
+
+def test_errors_with_a_message_for_the_user_become_failures() -> None:
+    blame = {"stage": "compile", "ops": ["ConvInteger"], "layers": ["a/b"]}
+    cases: list[tuple[str, Json, tuple[str, tuple[str, ...], tuple[str, ...]]]] = [
+        ("DeviceError", blame, ("compile", ("ConvInteger",), ("a/b",))),
+        ("DeviceError", {}, ("run", (), ())),
+        ("PlanError", {}, ("plan", (), ())),
+        ("ModelError", {}, ("run", (), ())),
+        ("MemoryError", {}, ("memory", (), ())),
+    ]
+    jobs = [_bad("raise", type=name, message="no\nway", fields=f) for name, f, _ in cases]
+    with _pool("misbehave") as pool:
+        *bad, after = pool.map([*jobs, _bad("fine")])
+    assert after.result == {"what": "fine"}
+    for (_, _, expected), ticket in zip(cases, bad, strict=True):
+        assert ticket.failure is not None
+        assert ticket.failure.message == "no\nway"
+        assert (ticket.failure.stage, ticket.failure.ops, ticket.failure.layers) == expected
+
+
+def test_any_other_exception_is_a_bug_and_is_raised_with_its_traceback() -> None:
+    with _pool("misbehave") as pool:
+        with pytest.raises(RuntimeError, match=r"(?s)worker_targets\.py.*ZeroDivisionError: oops"):
+            pool.map([_bad("raise", type="ZeroDivisionError", message="oops")])
+        with pytest.raises(RuntimeError, match=r"object is not JSON serializable"):
+            pool.map([_bad("unsendable")])
+
+
+@pytest.mark.parametrize(
+    ("setup", "kind", "message"),
+    [
+        ({"type": "ModelError", "message": "not ONNX"}, ModelError, r"setting up .*: not ONNX"),
+        ({"message": "lost"}, RuntimeError, r"(?s)Traceback.*KeyError: 'lost'"),
+        ({"signal": int(signal.SIGSEGV)}, DeviceError, r"worker died with SIGSEGV"),
+    ],
+)
+def test_a_failing_setup_is_raised_once_and_not_tried_again(
+    tmp_path: Path, setup: Json, kind: type[Exception], message: str
+) -> None:
+    tally = tmp_path / "tally"
+    with (
+        _pool("fails_to_set_up", {**setup, "tally": str(tally)}) as pool,
+        pytest.raises(kind, match=message),
+    ):
+        pool.map([{}, {}])
+    assert tally.read_text() == "x"
+
+
+def test_a_setup_that_takes_too_long_is_an_error() -> None:
+    with (
+        _pool("hangs_in_setup", setup_timeout_s=1.0) as pool,
+        pytest.raises(DeviceError, match=r"setting up .*no sign of life for 1 s"),
+    ):
+        pool.map([{}])
+
+
+def test_a_worker_that_died_between_two_jobs_is_replaced() -> None:
+    with _pool("dies_when_idle") as pool:
+        for _ in range(2):
+            ticket = pool.submit({})
+            assert pool.wait() == [ticket]
+            assert ticket.result == {"done": True}
+            time.sleep(0.8)  # it dies
+
+
+def test_noise_on_stdout_and_stderr_neither_blocks_nor_corrupts() -> None:
+    with _pool("misbehave", timeout_s=10) as pool:
+        tickets = pool.map([_bad("noise", lines=20_000), _bad("noise", lines=3), _bad("fine")])
+    assert [t.result for t in tickets] == [{"what": "noise"}] * 2 + [{"what": "fine"}]
+
+
+def test_last_words_are_short_and_not_those_of_an_earlier_job() -> None:
+    with _pool("misbehave") as pool:
+        _, bad = pool.map([_bad("noise", lines=500), _bad("exit", code=9)])
+        assert bad.failure is not None
+        assert bad.failure.message == "worker exited with code 9, without a word"
+
+
+def test_what_a_worker_started_goes_with_it() -> None:
+    with _pool("misbehave", timeout_s=0.5) as pool:
+        child, hung = pool.map([_bad("child"), _bad("hang")])
+        assert hung.failure is not None
+        assert _soon(lambda: _gone((child.result or {})["pid"]))
+        left = pool.map([_bad("child")])[0].result
+    assert _soon(lambda: _gone((left or {})["pid"]))
+
+
+def test_a_death_is_seen_even_when_a_child_holds_the_channel_open() -> None:
+    said: list[Json] = []
+    with _pool("misbehave", timeout_s=30) as pool:
+        [ticket] = pool.map([_bad("child, then die")], lambda message, _: said.append(message))
+    assert ticket.failure is not None
+    assert "SIGABRT" in ticket.failure.message
+    assert ticket.seconds < 5
+    assert _soon(lambda: _gone(said[0]["pid"]))
+
+
+def test_closing_kills_what_is_busy() -> None:
+    with _pool("misbehave", size=2) as pool:
+        pool.submit(_bad("hang"))
+        pool.submit(_bad("fine"))
+        pool.wait()
+        began = time.monotonic()
+    assert time.monotonic() - began < 2
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit(_bad("fine"))
+
+
+def test_a_ctrl_c_in_the_terminal_is_mains_alone() -> None:
+    with _pool("echo") as pool:
+        pid = ((pool.map([{}])[0].result) or {})["pid"]
+        assert os.getsid(pid) == pid != os.getsid(0)
+        assert os.getpgid(pid) == pid
+
+
+@pytest.mark.parametrize("what", ["hang", "hold the GIL", "child"])
+def test_workers_and_their_children_are_gone_soon_after_main_is_killed(what: str) -> None:
+    code = (
+        "import sys, time, psutil; from seqto.workers import Pool\n"
+        "pool = Pool('worker_targets:misbehave', {}, size=2)\n"
+        f"pool.submit({{'what': 'child'}}); pool.submit({{'what': {what!r}}})\n"
+        "pool.wait(); pool.wait(0.3)\n"
+        "print(*[p.pid for p in psutil.Process().children(recursive=True)], flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as main:
+        assert main.stdout is not None
+        pids = [int(word) for word in main.stdout.readline().split()]
+        assert len(pids) >= 5, "two workers, two sentries, at least one child"
+        main.kill()
+    assert _soon(lambda: all(_gone(pid) for pid in pids))
+
+
+def test_a_ticket_shows_itself_without_its_callback() -> None:
+    assert "on_message" not in repr(Ticket({"n": 1}, 1))

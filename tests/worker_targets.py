@@ -1,0 +1,130 @@
+"""Tiny jobs for the tests of seqto.workers; each function is a target."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import seqto.errors
+from seqto.wire import Channel, Handler
+
+Json = dict[str, Any]
+
+
+def echo(setup: Json) -> Handler:
+    """Sends `setup` and the job back, and each array that the job describes."""
+
+    def handle(job: Json, channel: Channel) -> Json:
+        if "sleep_s" in job:
+            time.sleep(job["sleep_s"])
+        for shape, kind in job.get("arrays", []):
+            import numpy as np
+
+            size = int(np.prod(shape))
+            channel.send({"shape": shape}, [np.arange(size).astype(kind).reshape(shape)])
+        return {"job": job, "setup": setup, "pid": os.getpid(), "numpy": "numpy" in sys.modules}
+
+    return handle
+
+
+def count(setup: Json) -> Handler:
+    """Sends numbers up to `n`; adds up what comes back, until asked to stop."""
+
+    def handle(job: Json, channel: Channel) -> Json:
+        total = sent = 0
+        while sent < job["n"] and not channel.stopped:
+            channel.send({"number": sent})
+            sent += 1
+            if job.get("listens", True):
+                total += (channel.receive() or {"value": 0})["value"]
+        return {"total": total, "sent": sent}
+
+    return handle
+
+
+def flood(setup: Json) -> Handler:
+    """Sends 50 MB, then checks the large reply that came while nobody was reading."""
+
+    def handle(job: Json, channel: Channel) -> Json:
+        import numpy as np
+
+        for _ in range(job["times"]):
+            channel.send({}, [np.full(job["bytes"], 7, np.uint8)])
+        return {"replied": [len((channel.receive() or {})["text"]) for _ in range(job["times"])]}
+
+    return handle
+
+
+def misbehave(setup: Json) -> Handler:
+    """Does the one bad thing that the job names."""
+    held: list[bytearray] = []
+
+    def handle(job: Json, channel: Channel) -> Json:
+        what = job["what"]
+        if what == "segfault":
+            print("[native] about to fall", file=sys.stderr)
+            ctypes.string_at(0)
+        elif what == "signal":
+            os.kill(os.getpid(), getattr(signal, job["name"]))
+        elif what == "exit":
+            os._exit(job["code"])
+        elif what == "hang":
+            time.sleep(600)
+        elif what == "hold the GIL":
+            ctypes.PyDLL(None).sleep(600)
+        elif what == "eat":
+            held.append(bytearray(b"x" * job["bytes"]))
+            time.sleep(600)
+        elif what == "raise":
+            kind = getattr(seqto.errors, job["type"], None) or getattr(builtins, job["type"])
+            raise kind(job["message"], **job.get("fields", {}))
+        elif what == "noise":
+            for number in range(job["lines"]):
+                print("noise", number)
+                os.write(2, b"\xff\x00native noise\n")
+        elif what == "unsendable":
+            return {"value": object()}
+        elif what == "child":
+            return {"pid": _sleeper().pid}
+        elif what == "child, then die":
+            channel.send({"pid": _sleeper(keeps_files=True).pid})
+            os.kill(os.getpid(), signal.SIGABRT)
+        return {"what": what}
+
+    return handle
+
+
+def fails_to_set_up(setup: Json) -> Handler:
+    with Path(setup["tally"]).open("a") as tally:
+        tally.write("x")
+    if "type" in setup:
+        raise getattr(seqto.errors, setup["type"])(setup["message"])
+    if "signal" in setup:
+        os.kill(os.getpid(), setup["signal"])
+    raise KeyError(setup["message"])
+
+
+def hangs_in_setup(setup: Json) -> Handler:
+    print("looking for a licence server")
+    time.sleep(600)
+    raise AssertionError
+
+
+def dies_when_idle(setup: Json) -> Handler:
+    """Ready, and dead a moment later."""
+    import threading
+
+    threading.Timer(0.5, os._exit, [5]).start()
+    return lambda job, channel: {"done": True}
+
+
+def _sleeper(*, keeps_files: bool = False) -> subprocess.Popen[bytes]:
+    sockets = [int(p.name) for p in Path("/proc/self/fd").iterdir() if p.is_socket()]
+    return subprocess.Popen(["sleep", "600"], pass_fds=sockets if keeps_files else ())

@@ -11,13 +11,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import cast
 from urllib.parse import quote, unquote, urlsplit
 
 from seqto.contracts import Json
@@ -29,6 +32,7 @@ HOST = "127.0.0.1"
 JOURNAL = "journal.jsonl"
 DEPTH = 2  # DIR itself, its run folders, and theirs: `tune` makes no deeper ones
 MOST_RUNS = 500
+_LOG = logging.getLogger(__name__)
 _HTML, _JSON, _TEXT = "text/html", "application/json", "text/plain"
 
 
@@ -120,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.runs = runs
         super().__init__(*args)  # type: ignore[arg-type]
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         try:
             self._answer()
         except SeqtoError as error:
@@ -132,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self.close_connection = True  # its body is not read
         self._refuse(HTTPStatus.METHOD_NOT_ALLOWED)
 
@@ -163,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK, content, _HTML if kind == "page" else _JSON, tag=tag)
 
     def _host_is_ours(self) -> bool:
-        port = self.server.server_address[1]
+        port = cast(ThreadingHTTPServer, self.server).server_port
         return self.headers.get("Host") in (f"{HOST}:{port}", f"localhost:{port}")
 
     def _refuse(self, status: HTTPStatus) -> None:
@@ -206,7 +210,9 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 32
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that breaks is the browser's business; the standard way prints."""
+        """To the log, not to the terminal; a connection that breaks is the browser's business."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            _LOG.exception("a request to the live view failed")
 
 
 def make_server(folder: str | os.PathLike[str], *, port: int = 0) -> ThreadingHTTPServer:
@@ -223,7 +229,7 @@ def make_server(folder: str | os.PathLike[str], *, port: int = 0) -> ThreadingHT
 
 
 def url_of(server: ThreadingHTTPServer) -> str:
-    return f"http://{HOST}:{server.server_address[1]}/"
+    return f"http://{HOST}:{server.server_port}/"
 
 
 def serve(

@@ -95,24 +95,14 @@ class Study:
     # ------------------------------------------------------------------------------ the record
 
     def _replay(self) -> None:
-        for event in self.journal.events:
-            if event["event"] == "trial":
-                trial = Trial.from_json(event["trial"])
-                self.trials[trial.plan.key] = trial
-            elif event["event"] == "probe":
+        events = self.journal.events
+        self.trials = {t.plan.key: t for t in replayed(events).values()}
+        for event in events:
+            if event["event"] == "probe":
                 trial = Trial.from_json(event["trial"])
                 self.probed[trial.plan.key] = trial
-        by_number = {t.number: k for k, t in self.trials.items()}
-        for event in self.journal.events:
-            if event["event"] == "latency":
-                key = by_number[event["number"]]
-                latency = Latency.from_json(event["latency"])
-                self.trials[key] = dataclasses.replace(self.trials[key], latency=latency)
-            elif event["event"] == "measurement":
-                self._attach(by_number[event["number"]], event["measurement"])
 
-    def _attach(self, key: str, data: Json) -> None:
-        found = Measurement.from_json(data)
+    def _attach(self, key: str, found: Measurement) -> None:
         trial = self.trials[key]
         merged = {**trial.measurements, found.split: found}
         self.trials[key] = dataclasses.replace(trial, measurements=merged)
@@ -356,10 +346,30 @@ class Study:
             for ticket in self.pool.wait():
                 key, candidate = running.pop(ticket.number)
                 if ticket.failure is None:
-                    data = candidate.view.measurement().to_json()
-                    self._attach(key, data)
+                    found = candidate.view.measurement()
+                    self._attach(key, found)
                     number = self.trials[key].number
-                    self.write({"event": "measurement", "number": number, "measurement": data})
+                    data = {"number": number, "measurement": found.to_json()}
+                    self.write({"event": "measurement", **data})
+
+
+def replayed(events: Sequence[Json]) -> dict[int, Trial]:
+    """Trials by number, with what was measured of them later."""
+    trials: dict[int, Trial] = {}
+    for event in events:
+        if event["event"] == "trial":
+            trial = Trial.from_json(event["trial"])
+            trials[trial.number] = trial
+        elif event["event"] == "latency":
+            latency = Latency.from_json(event["latency"])
+            number = event["number"]
+            trials[number] = dataclasses.replace(trials[number], latency=latency)
+        elif event["event"] == "measurement":
+            found = Measurement.from_json(event["measurement"])
+            trial = trials[event["number"]]
+            merged = {**trial.measurements, found.split: found}
+            trials[event["number"]] = dataclasses.replace(trial, measurements=merged)
+    return trials
 
 
 class _Candidate:

@@ -23,7 +23,7 @@ from seqto.errors import ConfigError, JournalError
 from seqto.evaluate import BASE
 from seqto.inputs import Preprocess
 from seqto.journal import Journal, read_events
-from seqto.study import Budget, Listener, Study, Timing
+from seqto.study import Budget, Listener, Study, Timing, replayed
 from seqto.workers import Pool
 
 SCHEMA = 1
@@ -603,7 +603,7 @@ def finish(job: Job, study: Study) -> None:
 
 def write_outputs(out: Path, events: Sequence[Json]) -> Result:
     """report.json, plots and the recommended models: a pure function of the run folder."""
-    from seqto.contracts import Layer, Trial
+    from seqto.contracts import Layer
     from seqto.export import save_recommended
     from seqto.reports import json_file, plots
 
@@ -616,7 +616,7 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
 
         html_page.write_page(out, report)
     header = next((e for e in events if e["event"] == "header"), {"layers": []})
-    trials = tuple(Trial.from_json(e["trial"]) for e in events if e["event"] == "trial")
+    trials = tuple(replayed(events).values())
     return Result(
         folder=str(out),
         report=report,

@@ -311,6 +311,40 @@ def test_an_output_without_a_batch_is_refused_not_mangled(llvm: Tvm) -> None:
 
 
 @tvm_test
+def test_inputs_and_outputs_keep_their_order_and_types(llvm: Tvm) -> None:
+    """words (int64) → Gather → · weights → sum; words → Cast → last"""
+    node = helper.make_node
+    graph = helper.make_graph(
+        [
+            node("Gather", ["table", "words"], ["g"]),
+            node("Mul", ["g", "weights"], ["sum"]),
+            node("Cast", ["words"], ["last"], to=TensorProto.INT32),
+        ],
+        "two",
+        [
+            helper.make_tensor_value_info("words", TensorProto.INT64, ["N", "length"]),
+            helper.make_tensor_value_info("weights", TensorProto.FLOAT, ["N", "length"]),
+        ],
+        [
+            helper.make_tensor_value_info("last", TensorProto.INT32, None),
+            helper.make_tensor_value_info("sum", TensorProto.FLOAT, None),
+        ],
+        [numpy_helper.from_array(np.arange(9, dtype=np.float32) / 2, "table")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = onnx.shape_inference.infer_shapes(made).SerializeToString()
+    feeds = {
+        "weights": np.ones((3, 4), np.float32) * 3,
+        "words": np.arange(12, dtype=np.int64).reshape(3, 4) % 9,
+    }
+    with opened(dataclasses.replace(llvm, dims={"length": 4}, chunk=2), model) as session:
+        answers = session.run(feeds)
+    for answer, wanted in zip(answers, exact(model, feeds), strict=True):
+        assert answer.dtype == wanted.dtype
+        np.testing.assert_array_equal(answer, wanted)
+
+
+@tvm_test
 def test_two_sessions_take_turns_on_one_connection(llvm: Tvm) -> None:
     feeds = pictures(1)
     with opened(llvm, float_model()) as first, opened(llvm, static_model(), threads=1) as second:
@@ -681,6 +715,16 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str
 def test_an_unknown_preset_names_its_neighbour() -> None:
     with pytest.raises(ConfigError, match="opencl"):
         preset("opencl-maly-android")
+
+
+def test_a_preset_gives_only_what_was_left_open() -> None:
+    phone = Tvm(preset="opencl-mali-android", cross_compiler="ndk/clang++", address="phone:5001")
+    assert phone.cross_compiler == "ndk/clang++"
+    assert phone.kind == "opencl"
+    assert phone.host["mtriple"] == "aarch64-linux-android"
+    assert dataclasses.replace(phone, target="vulkan").kind == "vulkan"
+    assert phone.exclusive
+    assert not Tvm().exclusive
 
 
 def test_every_preset_says_whether_it_is_usable_and_why() -> None:

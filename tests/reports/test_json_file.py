@@ -153,9 +153,10 @@ def test_a_resumed_run_runs_again() -> None:
     more = [e for e in events if e["event"] == "trial"][:1]
     assert build_report(events)["status"] == "interrupted"
     assert build_report(events + more)["status"] == "running"
-    assert build_report([*events, *more, {"event": "end", "reason": "done", "seconds": 1.0}])[
-        "status"
-    ] == "done"
+    assert (
+        build_report([*events, *more, {"event": "end", "reason": "done", "seconds": 1.0}])["status"]
+        == "done"
+    )
 
 
 def test_later_figures_of_a_trial_win() -> None:

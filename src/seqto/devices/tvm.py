@@ -44,6 +44,7 @@ _DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu"}  # others have the name of their k
 class Tvm:
     """Where and for what to compile; every field is a setting.
 
+    preset          a name of PRESETS: gives the fields that are left as they are
     target          what the kernels are for: a kind ("llvm", "opencl", "cuda", "vulkan", …) or
                     TVM's table of it, {"kind": "opencl", "device": "mali"}
     host            the CPU beside it, as a table; empty = this machine's
@@ -73,8 +74,10 @@ class Tvm:
     chunk: int = 1
     dims: Mapping[str, int] = field(default_factory=dict)
     cache: str | None = None
+    preset: str = ""
 
     def __post_init__(self) -> None:
+        self._fill_from_preset()
         if isinstance(self.target, str) and not re.fullmatch(r"\w+", self.target):
             raise ConfigError(
                 f"tvm target {self.target!r} is no kind; options go into a table, such as "
@@ -95,6 +98,21 @@ class Tvm:
                 raise ConfigError(f"tvm device: {error}") from error
         if self.chunk < 1 or self.retries < 0 or self.session_timeout_s <= 0:
             raise ConfigError("tvm device: chunk ≥ 1, retries ≥ 0 and session_timeout_s > 0")
+
+    def _fill_from_preset(self) -> None:
+        if self.preset and self.preset not in PRESETS:
+            known = ", ".join(PRESETS)
+            near = nearest(self.preset, list(PRESETS))
+            raise ConfigError(f"no tvm preset {self.preset!r}{near} (known: {known})")
+        untouched = {"target": "llvm", "host": {}, "cross_compiler": None}
+        for name, value in PRESETS.get(self.preset, {}).items():
+            if getattr(self, name) == untouched[name]:
+                object.__setattr__(self, name, value)
+
+    @property
+    def exclusive(self) -> bool:
+        """One address serves one connection at a time: two workers would lock each other out."""
+        return self.address is not None
 
     @property
     def kind(self) -> str:
@@ -199,10 +217,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 def preset(name: str) -> Tvm:
     """A device by its short name; change fields with dataclasses.replace."""
-    if name not in PRESETS:
-        known = ", ".join(PRESETS)
-        raise ConfigError(f"no tvm preset {name!r}{nearest(name, list(PRESETS))}: one of {known}")
-    return Tvm(**PRESETS[name])
+    return Tvm(preset=name)
 
 
 # ------------------------------------------------------------------------------------- sessions

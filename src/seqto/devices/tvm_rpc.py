@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -227,7 +228,7 @@ class Link:
                 lost = error
                 continue
             try:
-                return within(self.endpoint.session_timeout_s, lambda at=remote: step(at))  # type: ignore[misc]
+                return within(self.endpoint.session_timeout_s, partial(step, remote))
             except Exception as error:
                 if not isinstance(error, LinkLostError) and self._answers():
                     raise

@@ -97,23 +97,25 @@ def summary_table(report: Report) -> Table:
         box=box.SIMPLE_HEAD,
         title=Text(shorten(sentences.model_name(report), 60)),
         caption=Text(_caption(report, rows, split)),
+        show_edge=False,
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    table.add_column("model", min_width=15, max_width=18)
+    table.add_column("model", min_width=15)
     table.add_column("trial", justify="right", no_wrap=True)
     table.add_column("float", justify="right", no_wrap=True)
     table.add_column("changed (95 %)", justify="right", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("latency", justify="right", no_wrap=True)
     if with_accuracy:
-        table.add_column("accuracy", justify="right", no_wrap=True)
-    first = ["float", "–", f"{layers}/{layers}" if layers else "–", "–"]
+        table.add_column("acc.", justify="right", no_wrap=True)
+    first = ["float", "–", str(layers or "–"), "–"]
     first += [size(baseline.get("size_bytes")), _latency(baseline.get("latency_ms"), own=True)]
     table.add_row(*map(Text, first + ([percent(accuracy_before)] if with_accuracy else [])))
     for title, trial in rows:
         loss, accuracy = split_figures(trial, split)
-        cells = [title, str(trial["number"]), f"{len(trial['excluded'])}/{layers}"]
+        # one title a line: side by side they would push the figures out of 80 columns
+        cells = [title.replace(", ", "\n"), str(trial["number"]), str(len(trial["excluded"]))]
         cells += [interval(loss) if trial["error"] is None else "failed"]
         cells += [size(trial["size_bytes"]), _latency(trial["latency_ms"])]
         cells += [percent(accuracy)] if with_accuracy else []
@@ -149,7 +151,7 @@ def layers_table(report: Report, *, limit: int | None = None) -> Table:
     ranked = [row for row in report["model"]["layers"] if row["rank"] is not None]
     ranked.sort(key=lambda row: row["rank"])
     shown = ranked[:limit]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("layer", no_wrap=True)
     table.add_column("op", no_wrap=True, max_width=12)
@@ -175,7 +177,7 @@ def runs_table(runs: Sequence[tuple[str, Report]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", no_wrap=True)
     for name in ("status", "trials", "best", "changed (95 %)", "size", "latency"):
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)

@@ -1,0 +1,1 @@
+"""Float model → same answers, easier to quantize: equalize, smooth; a correction: denormals."""

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import struct
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from synthetic import EVIL_NAMES, journal
+
+from seqto.reports.json_file import build_report
+from seqto.reports.plots import NAMES, draw, write_plots
+
+
+def test_all_plots_are_made_as_png_and_svg(tmp_path: Path) -> None:
+    made = write_plots(tmp_path / "plots", build_report(journal()))
+    assert {p.name for p in made} == {f"{n}.{k}" for n in NAMES for k in ("png", "svg")}
+    for path in made:
+        assert path.stat().st_size > 5_000
+
+
+def test_pngs_have_print_resolution() -> None:
+    content = draw(build_report(journal()), "front")
+    assert content is not None
+    assert content.startswith(b"\x89PNG")
+    where = content.index(b"pHYs") + 4
+    per_metre = struct.unpack(">I", content[where : where + 4])[0]
+    assert round(per_metre * 0.0254) == 200
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_full_of_mathematics_and_markup_are_drawn_as_they_are(name: str) -> None:
+    report = build_report(journal(layers=20, names=EVIL_NAMES, name="$\\frac{1}{$ & <b>"))
+    content = draw(report, name, kind="svg")
+    assert content is not None
+    texts = "".join(ET.fromstring(content).itertext())
+    assert "$\\frac{1}{$ & <b>" in texts
+    if name == "layer_errors":
+        assert "$\\undefined$" in texts
+        assert "\x1b" not in texts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_drawn_from_nothing(name: str) -> None:
+    assert draw(build_report(journal()[:1]), name) is None
+
+
+@pytest.mark.parametrize("variant", [{"trials": 1, "failures": 0}, {"latency": False}])
+def test_little_is_drawn_from_little(variant: dict[str, object]) -> None:
+    report = build_report(journal(**variant))  # type: ignore[arg-type]
+    assert all(draw(report, name, kind="svg") for name in NAMES)
+
+
+def test_the_same_report_gives_the_same_svg() -> None:
+    report = build_report(journal())
+    assert draw(report, "front", kind="svg") == draw(report, "front", kind="svg")
+
+
+def test_random_data_are_marked_in_the_plot() -> None:
+    content = draw(build_report(journal(kind="random")), "front", kind="svg")
+    assert content is not None
+    assert "random inputs" in "".join(ET.fromstring(content).itertext())

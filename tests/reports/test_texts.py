@@ -1,0 +1,185 @@
+"""Markdown, CSV, comparison and the sentences they share."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+
+import pytest
+from rich.console import Console
+from synthetic import EVIL_NAMES, journal
+
+from seqto.errors import ConfigError
+from seqto.reports import compare, csv_file, markdown, sentences
+from seqto.reports.json_file import build_report
+
+
+def test_the_recommendation_is_one_sentence_with_its_numbers() -> None:
+    events = journal()
+    report = build_report(events)
+    text = sentences.recommendation(report)
+    assert " × smaller, " in text
+    assert " × faster, " in text
+    assert " % of answers change, 95 % between " in text
+    assert text.endswith(".")
+    assert f"trial {report['recommended']['balanced']} keeps" in text
+
+
+def test_held_out_figures_are_quoted_where_they_exist() -> None:
+    report = build_report(journal())
+    trial = sentences.recommended_trial(report)
+    assert trial is not None
+    trial["report_split"] = {
+        "loss": {"value": 0.25, "low": 0.2, "high": 0.3, "samples": 400},
+        "accuracy": 0.5,
+        "baseline_accuracy": 0.75,
+        "top_k_loss": None,
+        "kendall_tau": None,
+    }
+    text = sentences.recommendation(report)
+    assert "25.0 % of answers change, 95 % between 20.0 and 30.0 %" in text
+    assert "400 samples that no search has seen" in text
+    assert "accuracy 75.0 % → 50.0 %" in text
+
+
+def test_slower_and_larger_are_not_called_gains() -> None:
+    report = build_report(journal(slow=True))
+    trial = sentences.trial_of(report, report["fully_quantized"])
+    assert trial is not None
+    assert any("slower" in gain for gain in sentences.gains(report, trial))
+    heavy = {**trial, "size_bytes": 10 * report["baseline"]["size_bytes"], "latency_ms": None}
+    assert sentences.gains(report, heavy) == ["10.0 × larger"]
+
+
+def test_without_a_trial_the_sentence_says_so() -> None:
+    assert "yet" in sentences.recommendation(build_report(journal()[:3]))
+    failed = [e for e in journal(trials=3, failures=2) if e["event"] != "trial"]
+    bad = [
+        e for e in journal(trials=3, failures=2) if e["event"] == "trial" and e["trial"]["error"]
+    ]
+    report = build_report([*bad, *failed])
+    assert sentences.recommendation(report).startswith("All 2 trials failed")
+
+
+def test_export_command_is_safe_to_paste() -> None:
+    report = build_report(journal(name="x; rm -rf ~"))
+    command = sentences.export_command(report, folder="my runs; reboot")
+    assert command == "seqto export 'my runs; reboot' --pick balanced -o x--rm--rf-balanced.onnx"
+
+
+def test_shorten_keeps_both_ends() -> None:
+    assert sentences.shorten("abcdefghij", 5) == "ab…ij"
+    assert sentences.shorten("abc", 5) == "abc"
+    assert all(len(sentences.shorten("x" * 50, n)) == n for n in range(50))
+
+
+def test_markdown_has_sentence_table_and_command() -> None:
+    report = build_report(journal())
+    text = markdown.summary(report, folder="runs/a")
+    assert sentences.recommendation(report) in text
+    assert sentences.export_command(report, folder="runs/a") in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert any("**balanced**" in line for line in table)
+
+
+@pytest.mark.parametrize("name", EVIL_NAMES)
+def test_markdown_shows_names_and_does_not_obey_them(name: str) -> None:
+    report = build_report(journal(names=EVIL_NAMES, name=name, layers=20))
+    text = markdown.summary(report, folder="runs/a")
+    for bad in ("<script", "<img", "<svg", "](javascript", "\x1b", "\u202e", "<!--"):
+        assert bad not in text
+    assert text.splitlines()[0].startswith("### seqto: ")
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def test_markdown_of_an_empty_run_is_still_markdown() -> None:
+    assert markdown.summary(build_report([]))
+    assert "export" not in markdown.summary(build_report(journal()[:3]))
+
+
+def test_front_csv_lists_the_front_in_order_of_size() -> None:
+    report = build_report(journal())
+    rows = list(csv.DictReader(io.StringIO(csv_file.front_csv(report))))
+    assert sorted(int(row["trial"]) for row in rows) == report["front"]
+    sizes = [int(row["size_bytes"]) for row in rows]
+    assert sizes == sorted(sizes)
+    best = next(r for r in rows if "balanced" in r["recommended"].split())
+    assert int(best["trial"]) == report["recommended"]["balanced"]
+
+
+@pytest.mark.parametrize("name", EVIL_NAMES)
+def test_no_cell_of_the_csv_is_a_formula(name: str) -> None:
+    events = copy.deepcopy(journal())
+    for event in events:
+        if event["event"] == "trial":
+            event["trial"]["note"] = name
+    rows = list(csv.reader(io.StringIO(csv_file.front_csv(build_report(events)))))
+    assert len({len(row) for row in rows}) == 1
+    for row in rows[1:]:
+        note = row[csv_file.COLUMNS.index("note")]
+        assert not note.lstrip().startswith(("=", "+", "-", "@", "|", "%"))
+        assert "\n" not in note
+        assert "\r" not in note
+
+
+def test_a_run_is_not_worse_than_itself() -> None:
+    report = build_report(journal())
+    result = compare.compare(report, report, margin=0.0)
+    assert result["verdict"] == "ok"
+    assert result["worse"] == []
+    assert len(result["same_plans"]) == sum(t["loss"] is not None for t in report["trials"])
+
+
+@pytest.mark.parametrize(("what", "grow"), [("size", 1.05), ("latency", 1.05), ("loss", 0.05)])
+def test_what_got_worse_by_more_than_the_margin_is_named(what: str, grow: float) -> None:
+    before = build_report(journal())
+    after = copy.deepcopy(before)
+    trial = sentences.recommended_trial(after)
+    assert trial is not None
+    if what == "size":
+        trial["size_bytes"] = int(trial["size_bytes"] * grow)
+    elif what == "latency":
+        trial["latency_ms"]["ratio"] *= grow
+    else:
+        trial["loss"]["value"] += grow
+    assert compare.compare(before, after, margin=0.06)["verdict"] == "ok"
+    result = compare.compare(before, after, margin=0.04)
+    assert result["worse"] == [what]
+    assert compare.compare(after, before, margin=0.0)["verdict"] == "ok"
+    assert what in compare.verdict_sentence(result)
+
+
+def test_losing_the_recommendation_is_worse() -> None:
+    before = build_report(journal())
+    after = build_report(journal()[:3])
+    assert compare.compare(before, after, margin=1.0)["worse"] == ["recommendation"]
+    assert compare.compare(after, after, margin=1.0)["verdict"] == "nothing to compare"
+    assert compare.compare(after, before, margin=0.0)["verdict"] == "nothing to compare"
+
+
+def test_different_models_or_data_are_noted() -> None:
+    before = build_report(journal())
+    after = copy.deepcopy(before)
+    after["model"]["sha256"] = "00"
+    after["data"]["identity"] = {}
+    sentence = compare.verdict_sentence(compare.compare(before, after, margin=0.1))
+    assert "different model files" in sentence
+    assert "different data" in sentence
+
+
+def test_a_margin_in_per_cent_is_refused() -> None:
+    report = build_report(journal())
+    with pytest.raises(ConfigError, match=r"0\.02"):
+        compare.compare(report, report, margin=-1)
+
+
+def test_the_comparison_fits_eighty_columns() -> None:
+    report = build_report(journal())
+    out = io.StringIO()
+    Console(file=out, width=80).print(
+        compare.compare_table(compare.compare(report, report, margin=0.01))
+    )
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    assert "…" not in out.getvalue()

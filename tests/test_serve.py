@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from seqto.errors import ConfigError
 from seqto.reports.json_file import build_report
-from seqto.serve import live_view, make_server, url_of
+from seqto.serve import live_view, make_server, start, url_of
 
 sys.path.insert(0, str(Path(__file__).parent / "reports"))
 from synthetic import EVIL_NAMES, journal
@@ -210,6 +209,18 @@ def test_a_port_in_use_is_one_clear_error(tmp_path: Path) -> None:
             make_server(tmp_path, port=other.getsockname()[1])
 
 
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no folder"):
-        make_server(os.fspath(tmp_path / "nothing"))
+def test_the_page_can_be_open_before_the_folder_exists(tmp_path: Path) -> None:
+    with live_view(tmp_path / "later") as url:
+        assert b"No run yet" in ask(url, "/")[2]
+        write_journal(tmp_path / "later", journal(layers=4, trials=3))
+        assert b'data-live="true"' in ask(url, "/")[2]
+
+
+def test_a_view_ends_for_good_and_may_be_ended_twice(tmp_path: Path) -> None:
+    view = start(tmp_path)
+    assert ask(view.url, "/")[0] == 200
+    view.shutdown()
+    view.wait()
+    view.shutdown()
+    with pytest.raises(ConnectionRefusedError):
+        ask(view.url, "/")

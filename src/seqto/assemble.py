@@ -40,7 +40,7 @@ class Statistics:
 
     ranges: Mapping[str, Mapping[str, tuple[float, float]]]  # tensor → method → (low, high)
     means: Mapping[str, NDArray[np.float32]]  # tensor → mean per channel
-    grams: Mapping[str, NDArray[np.floating[Any]]]  # layer → X Xᵀ of its unfolded input
+    grams: Mapping[str, NDArray[np.float64]]  # layer → X Xᵀ of its unfolded input, of two halves
 
     def range_of(self, name: str, method: str) -> tuple[float, float]:
         known = self.ranges.get(name)
@@ -114,11 +114,8 @@ class Assembler:
         """Integers with small output error, where the layer's Gram matrix is or was known."""
         key = (layer.name, kind)
         if key not in self.rounded and layer.name in self.statistics.grams:
-            gram = self.statistics.grams[layer.name].astype(np.float64)
-            axis = self.channel_axis(layer)
-            self.rounded[key] = round_for_output(
-                layer, self.weight(layer), gram, kind, axis=axis
-            )
+            grams, axis = self.statistics.grams[layer.name], self.channel_axis(layer)
+            self.rounded[key] = round_for_output(layer, self.weight(layer), grams, kind, axis=axis)
         return self.rounded.get(key)
 
     def channel_axis(self, layer: Layer) -> int:
@@ -255,6 +252,9 @@ class _Walk:
         self.producer_method: dict[str, str] = {}
         self.pending: dict[str, Read] = {}  # layer → how its inner tensors are quantized
         self.saturated: dict[str, int] = {}
+        self.taken = {i.name for i in base.graph.input} | self.public
+        self.taken |= {o for n in base.graph.node for o in n.output}
+        self.stems: set[str] = set()
         self.float_outputs = {
             layer.inputs[0]
             for layer in made.prepared.layers
@@ -362,15 +362,16 @@ class _Walk:
             node.output[0] = output
             return
         shared = self.pending.get(layer.name)
-        raw = output + "r" if output in self.public else output
+        stem = self._stem(output)
+        raw = stem + "r" if output in self.public else output
         node.output[0] = raw
-        name = output if output in self.public else output + "d"
+        name = output if output in self.public else stem + "d"
         if shared is not None:
-            read = self._pair(raw, output, shared.scale, shared.zero, shared.scale_value, name=name)
+            read = self._pair(raw, stem, shared.scale, shared.zero, shared.scale_value, name=name)
         else:
             # an absorbed activation has narrowed the range: use that of the layer's result
             measured = layer.output if layer.output in self.made.statistics.ranges else output
-            read = self._quantized(raw, measured, scheme, stem=output, name=name)
+            read = self._quantized(raw, measured, scheme, stem=stem, name=name)
             self.pending[layer.name] = read
         self.float_name[output] = read.name
         method = scheme.ranges or "minmax"
@@ -384,10 +385,18 @@ class _Walk:
         if key not in self.reads:
             source = self.float_name.get(name, name)
             suffix = "" if scheme.activation == "u8" else scheme.activation
-            stem = name + suffix + ("" if method == "minmax" else method[0])
+            stem = self._stem(name + suffix + ("" if method == "minmax" else method[0]))
             narrowed = Scheme("static", activation=scheme.activation, ranges=method)
             self.reads[key] = self._quantized(source, name, narrowed, stem=stem, name=stem + "d")
         return self.reads[key]
+
+    def _stem(self, wanted: str) -> str:
+        """A beginning for the names of one Q/DQ pair that nothing else has."""
+        stem = wanted
+        while stem in self.stems or any(stem + end in self.taken for end in "szqdr"):
+            stem += "_"
+        self.stems.add(stem)
+        return stem
 
     def _quantized(
         self, source: str, measured: str, scheme: Scheme, *, stem: str, name: str
@@ -412,10 +421,11 @@ class _Walk:
             name = layer.output
             if layer.op_type != OUTPUT_OP or scheme.is_float or name in self.float_name:
                 continue
+            stem = self._stem(name)
             for node in self.nodes:
-                node.output[:] = [name + "r" if x == name else x for x in node.output]
-                node.input[:] = [name + "r" if x == name else x for x in node.input]
-            self._quantized(name + "r", name, scheme, stem=name, name=name)
+                node.output[:] = [stem + "r" if x == name else x for x in node.output]
+                node.input[:] = [stem + "r" if x == name else x for x in node.input]
+            self._quantized(stem + "r", name, scheme, stem=stem, name=name)
 
     # ------------------------------------------------------------------------------- dynamic
 

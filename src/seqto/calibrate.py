@@ -64,13 +64,13 @@ def calibrate(
     running = {name: _Running() for name in names}
     grams: dict[str, NDArray[np.float64]] = {}
     samples = 0
-    for feeds in batches():
+    for turn, feeds in enumerate(batches()):
         values = _run(session, names, feeds)
         samples += len(next(iter(feeds.values())))
         for name, value in values.items():
             _look(running[name], value, name=name)
         for layer in gram_layers:
-            _add_gram(grams, layer, values[layer.inputs[0]], prepared)
+            _add_gram(grams, layer, values[layer.inputs[0]], prepared, half=turn % 2)
     if samples == 0:
         raise DataError("no calibration samples: set data.calibration to at least 1")
     ranges = {n: {"minmax": (r.low, r.high)} for n, r in running.items()}
@@ -111,6 +111,8 @@ def _session_with_outputs(prepared: Prepared) -> tuple[Any, list[str]]:
             model.graph.output.add().name = name
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    # as onnxruntime's own calibrators run it: fused kernels move ranges by the last bit
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         session = ort.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
@@ -247,12 +249,16 @@ def _add_gram(
     layer: Layer,
     value: NDArray[Any],
     prepared: Prepared,
+    *,
+    half: int,
 ) -> None:
+    """Two sums, of every other sample: rounding is judged by samples it has not seen."""
     rows = unfold(layer, value, prepared)
     if rows is None:
         return
     product = rows.T @ rows
-    grams[layer.name] = grams[layer.name] + product if layer.name in grams else product
+    sums = grams.setdefault(layer.name, np.zeros((2, *product.shape)))
+    sums[half] += product
 
 
 def unfold(layer: Layer, value: NDArray[Any], prepared: Prepared) -> NDArray[np.float32] | None:
@@ -319,3 +325,12 @@ def load_statistics(
             data, scale = archive[f"d{i}"], archive[f"s{i}"]
             rounded[(layer, kind)] = Quantized(data, scale, np.zeros(scale.shape, data.dtype), axis)
     return Statistics(ranges, means, {}), rounded
+
+
+def element_counts(
+    prepared: Prepared, feeds: Mapping[str, NDArray[Any]]
+) -> dict[str, int]:
+    """How many numbers each tensor between layers holds for one sample."""
+    session, names = _session_with_outputs(prepared)
+    rows = len(next(iter(feeds.values())))
+    return {n: int(v.size) // rows for n, v in _run(session, names, feeds).items()}

@@ -336,8 +336,8 @@ def settings_overrides(options: argparse.Namespace) -> dict[str, Any]:
 def run_analyze(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from seqto.once import analyze
     from seqto.reports.terminal import layers_table
-    from seqto.tune import analyze
 
     settings = settings_from(options)
     for job in _jobs(options, settings):
@@ -419,11 +419,11 @@ def run_export(options: argparse.Namespace) -> int:
 
 
 def _export_without_run(options: argparse.Namespace, output: Path) -> int:
-    from seqto.tune import quantize_once
+    from seqto.once import quantize_once, settings_for_one
 
     options.models, options.config = [options.source], None
     options.out = str(output.parent)
-    (job,) = _jobs(options, settings_from(options))
+    (job,) = _jobs(options, settings_for_one(settings_from(options)))
     made = quantize_once(job, output)
     print(f"{made['layers']} layers quantized: {made['size_bytes']:,} bytes → {output}")
     return 0

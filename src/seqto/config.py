@@ -92,6 +92,7 @@ class SearchSettings:
     treatments: tuple[str, ...] = _help(
         "frontier, evolve: transforms to choose from", ("equalize",)
     )
+    tolerance: float = _help("loss that is put up with: `small`, `fast`, `balanced`", 0.02)
     probes: int = _help("samples that estimate one layer's damage", 16)
     seed: int = _help("of the strategy", 0)
     racing: bool = _help("stop candidates that are clearly dominated", True)
@@ -139,7 +140,7 @@ class Settings:
 # settings that may change between two calls on one run folder without changing any figure
 FREE = frozenset(
     "search.jobs search.max_trials search.max_minutes search.max_loss device.timeout_s "
-    "device.memory_mb model.path model.offline model.cache model.endpoint data.images "
+    "device.memory_mb search.tolerance model.path model.offline model.cache model.endpoint data.images "
     "data.labels data.arrays data.chunk search.objectives".split()
 )
 PATHS = ("model.path", "data.images", "data.labels", "data.arrays")

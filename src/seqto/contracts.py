@@ -344,6 +344,9 @@ class Space:
     ranking: tuple[LayerError, ...]  # worst first
     fixed: Mapping[str, str] = field(default_factory=dict)  # user's exclusions: not to be changed
     transforms: tuple[tuple[str, ...], ...] = ((),)  # the treatments that may be chosen from
+    latency_of: Mapping[tuple[str, str], float] = field(default_factory=dict)  # profiled ms
+    boundary_ms: Mapping[str, float] = field(default_factory=dict)  # one Q or DQ of a tensor
+    float_bytes: int = 0  # of the original file
 
 
 @dataclass(frozen=True, slots=True)

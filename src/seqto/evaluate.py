@@ -6,6 +6,7 @@ jobs, and streams raw outputs to the main process, which judges them. Jobs:
     evaluate   a plan over a split, chunk by chunk      → size, sha256, seconds
     latency    plans and the float model, interleaved   → milliseconds of each
     analyze    layer errors of a plan against float     → rows of the layer analysis
+    diagnose   why a plan hurts: one part of evidence   → figures of each layer
     profile    kernel times by layer                    → milliseconds of each layer
     tune       which batch is fastest                   → the batch
 """
@@ -32,6 +33,9 @@ from seqto.wire import Channel, Handler
 
 CORRECTIONS = ("bias-correction",)  # made while assembling; other transforms make a model
 BASE = "base"
+JOBS = ("evaluate", "latency", "memory", "analyze", "diagnose", "profile", "tune")
+# what a change between integer and float layers costs: the change itself and the layout's
+CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "ReorderInput", "ReorderOutput", "Transpose")
 
 
 def variant_of(transforms: tuple[str, ...]) -> str:
@@ -169,17 +173,29 @@ class Bench:
         )
         return {"errors": errors, "samples": rows}
 
+    def diagnose(self, job: Json, channel: Channel) -> Json:
+        from seqto.evidence import Scene, gather
+
+        plan = Plan.from_json(job["plan"])
+        assembler = self.assembler(variant_of(plan.transforms))
+        step = assembler.prepared.inputs[0].shape[:1][0] or 1  # a fixed batch stays whole
+        rows = max(step, min(job["samples"], self.store.rows(CALIBRATION)) // step * step)
+        samples = [self.store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)]
+        scene = Scene(
+            assembler, plan, samples, self.device, self.exact, alive=lambda: channel.send({})
+        )
+        return gather(job["part"], scene)
+
     def profile(self, job: Json, _channel: Channel) -> Json:
         """Kernel milliseconds by layer, on devices that can tell."""
         profile = getattr(self.device, "profile", None)
         if profile is None:
-            return {"layers_ms": {}, "placement": {}}
+            return {"layers_ms": {}, "placement": {}, "conversion_ms": 0.0, "conversions": 0}
         plan = Plan.from_json(job["plan"])
         assembler = self.assembler(variant_of(plan.transforms))
         feeds = self.store.batch(CALIBRATION, 0, 1)
         rows = profile(assembler.assemble(plan).data, feeds, runs=job["runs"])
-        owner = {n: layer.name for layer in assembler.prepared.layers for n in layer.nodes}
-        return attribute_times(rows, owner)
+        return attribute_times(rows, node_owners(assembler))
 
     def tune(self, job: Json, channel: Channel) -> Json:
         """The batch with the most samples a second on the float model, by a short trial."""
@@ -200,10 +216,25 @@ class Bench:
         return {"batch": min(b for b, s in speed.items() if s >= 0.97 * best), "speed": speed}
 
 
+def node_owners(assembler: Assembler) -> dict[str, str]:
+    """Node and tensor names → layer: ORT names blocked-layout convolutions by their output."""
+    owner: dict[str, str] = {}
+    layer_of = {n: x.name for x in assembler.prepared.layers for n in x.nodes}
+    for node in assembler.prepared.proto.graph.node:
+        if node.name in layer_of:
+            owner[node.name] = layer_of[node.name]
+            owner.update({tensor: layer_of[node.name] for tensor in node.output})
+    return owner
+
+
 def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
-    """Kernel rows → milliseconds and provider by layer; the rest under an empty name."""
+    """Kernel rows → milliseconds and provider by layer; the rest under an empty name.
+
+    `conversion_ms` is what changing between integers and floats costs in all.
+    """
     milliseconds: dict[str, float] = {}
     placement: dict[str, str] = {}
+    conversions = [r["ms"] for r in rows if r["op"] in CONVERSIONS]
     for row in rows:
         name = row["node"]
         layer = owner.get(name, "")
@@ -213,7 +244,12 @@ def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
         milliseconds[layer] = milliseconds.get(layer, 0.0) + row["ms"]
         if layer:
             placement[layer] = row["provider"]
-    return {"layers_ms": milliseconds, "placement": placement}
+    return {
+        "layers_ms": milliseconds,
+        "placement": placement,
+        "conversion_ms": sum(conversions),
+        "conversions": len(conversions),
+    }
 
 
 def serve(setup: Json) -> Handler:
@@ -221,7 +257,7 @@ def serve(setup: Json) -> Handler:
     bench = Bench(setup)
 
     def handle(job: Json, channel: Channel) -> Json:
-        if job["kind"] not in ("evaluate", "latency", "memory", "analyze", "profile", "tune"):
+        if job["kind"] not in JOBS:
             raise PlanError(f"unknown job {job['kind']!r}")
         result: Json = getattr(bench, job["kind"])(job, channel)
         return result

@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -115,7 +115,8 @@ def _row(name: str, report: Json) -> Json:
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD; everything else is refused."""
 
-    protocol_version = "HTTP/1.1"
+    # one answer a connection: a kept-alive one would go on answering after the server has ended
+    protocol_version = "HTTP/1.0"
     timeout = 30
     server_version = "seqto"
     sys_version = ""
@@ -132,12 +133,11 @@ class _Handler(BaseHTTPRequestHandler):
         except FileNotFoundError:
             self._refuse(HTTPStatus.NOT_FOUND)  # a run that was removed since the scan
         except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True  # the browser left; nothing is lost by that
+            pass  # the browser left; nothing is lost by that
 
     do_HEAD = do_GET  # noqa: N815
 
     def do_POST(self) -> None:
-        self.close_connection = True  # its body is not read
         self._refuse(HTTPStatus.METHOD_NOT_ALLOWED)
 
     do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST  # noqa: N815
@@ -215,10 +215,34 @@ class _Server(ThreadingHTTPServer):
             _LOG.exception("a request to the live view failed")
 
 
+class LiveView:
+    """A server that answers in the background; the end of the process ends it too."""
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self._server = server
+        self.server_address = server.server_address
+        self.url = url_of(server)
+        self._thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="live", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until somebody ends it; Ctrl-C gets through."""
+        self._thread.join()
+
+    def shutdown(self) -> None:
+        """End it, twice is fine."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
 def make_server(folder: str | os.PathLike[str], *, port: int = 0) -> ThreadingHTTPServer:
-    """A server that is bound but not yet answering; port 0 takes a free one."""
-    if not Path(folder).is_dir():
-        raise ConfigError(f"{os.fspath(folder)!r} is no folder; name a run folder or one of runs")
+    """A server that is bound but not yet answering; port 0 takes a free one.
+
+    The folder need not be there yet: `tune --serve` opens the page before its first trial.
+    """
     handler = functools.partial(_Handler, Runs(Path(folder)))
     try:
         return _Server((HOST, port), handler)
@@ -232,26 +256,16 @@ def url_of(server: ThreadingHTTPServer) -> str:
     return f"http://{HOST}:{server.server_port}/"
 
 
-def serve(
-    folder: str | os.PathLike[str], *, port: int = 0, ready: Callable[[str], None] | None = None
-) -> None:
-    """Answer until interrupted; `ready` hears the address first."""
-    with make_server(folder, port=port) as server:
-        if ready is not None:
-            ready(url_of(server))
-        server.serve_forever(poll_interval=0.2)
+def start(folder: str | os.PathLike[str], *, port: int = 0) -> LiveView:
+    """Serve a run folder, or a folder of runs, beside other work."""
+    return LiveView(make_server(folder, port=port))
 
 
 @contextlib.contextmanager
 def live_view(folder: str | os.PathLike[str], *, port: int = 0) -> Iterator[str]:
-    """Serve beside other work (`tune --serve`): gives the address, ends with the block."""
-    with make_server(folder, port=port) as server:
-        thread = threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="live", daemon=True
-        )
-        thread.start()
-        try:
-            yield url_of(server)
-        finally:
-            server.shutdown()
-            thread.join()
+    """Serve for as long as the block runs; gives the address."""
+    view = start(folder, port=port)
+    try:
+        yield view.url
+    finally:
+        view.shutdown()

@@ -18,7 +18,18 @@ from seqto import menu as menus
 from seqto import model as onnx_model
 from seqto import plugins, sensitivity, workplace
 from seqto.config import Settings
-from seqto.contracts import Data, Device, Fetched, Json, LayerError, Plan, Result, Space, Task
+from seqto.contracts import (
+    CALIBRATION,
+    Data,
+    Device,
+    Fetched,
+    Json,
+    LayerError,
+    Plan,
+    Result,
+    Space,
+    Task,
+)
 from seqto.errors import ConfigError, JournalError
 from seqto.evaluate import BASE
 from seqto.inputs import Preprocess
@@ -469,7 +480,35 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
         ranking=ranking,
         fixed=fixed,
         transforms=_treatments(job, study, place),
+        **_profiles(job, study, place, menu),
+        float_bytes=onnx_model.size_of(job.fetched.path),
     )
+
+
+def _profiles(
+    job: Job,
+    study: Study,
+    place: workplace.Workplace,
+    menu: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
+    """Milliseconds of each layer under each scheme, from a few uniform plans run alone."""
+    search = job.settings.search
+    if search.strategy == "stepwise" or "latency" not in search.objectives:
+        return {}
+    from seqto.calibrate import element_counts
+    from seqto.profiles import latency_table, profile_plans
+
+    recorded = {e["scheme"]: e for e in study.journal.events if e["event"] == "profile"}
+    for scheme, plan in profile_plans(place.layers, menu).items():
+        if scheme in recorded:
+            continue
+        (ticket,) = study.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
+        row = ticket.result or {"layers_ms": {}, "conversion_ms": 0.0, "conversions": 0}
+        event = {"event": "profile", "plan_key": plan.key, "scheme": scheme, **row}
+        study.write(event)
+        recorded[scheme] = event
+    feeds = place.store.batch(CALIBRATION, 0, workplace.feed_rows(place.prepared, place.store, 1))
+    return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
 
 
 def default_plan(
@@ -565,27 +604,32 @@ def _treatments(
 def _analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
     recorded = study.found("analysis")
     if recorded is None:
-        settings = job.settings.analysis
-        task = {"kind": "analyze", "plan": plan.to_json(), "samples": settings.samples}
-        (ticket,) = study.pool.map([task])
-        if ticket.failure is not None or ticket.result is None:
-            from seqto.errors import DeviceError
-
-            message = ticket.failure.message if ticket.failure else "no result"
-            raise DeviceError(f"the layer analysis failed: {message}")
-        ranking = sensitivity.rank(
-            ticket.result["errors"],
-            qdq_weight=settings.qdq_weight,
-            xmodel_weight=settings.xmodel_weight,
-        )
-        recorded = {
-            "event": "analysis",
-            "samples": ticket.result["samples"],
-            "seconds": round(ticket.seconds, 2),
-            "ranking": [row.to_json() for row in ranking],
-        }
+        recorded = analysis_event(job, study.pool, plan)
         study.write(recorded)
     return tuple(LayerError.from_json(row) for row in recorded["ranking"])
+
+
+def analysis_event(job: Job, pool: Pool, plan: Plan) -> Json:
+    """Layer errors of a plan, measured and ranked."""
+    settings = job.settings.analysis
+    task = {"kind": "analyze", "plan": plan.to_json(), "samples": settings.samples}
+    (ticket,) = pool.map([task])
+    if ticket.failure is not None or ticket.result is None:
+        from seqto.errors import DeviceError
+
+        message = ticket.failure.message if ticket.failure else "no result"
+        raise DeviceError(f"the layer analysis failed: {message}")
+    ranking = sensitivity.rank(
+        ticket.result["errors"],
+        qdq_weight=settings.qdq_weight,
+        xmodel_weight=settings.xmodel_weight,
+    )
+    return {
+        "event": "analysis",
+        "samples": ticket.result["samples"],
+        "seconds": round(ticket.seconds, 2),
+        "ranking": [row.to_json() for row in ranking],
+    }
 
 
 def finish(job: Job, study: Study) -> None:
@@ -605,16 +649,14 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
     """report.json, plots and the recommended models: a pure function of the run folder."""
     from seqto.contracts import Layer
     from seqto.export import save_recommended
-    from seqto.reports import json_file, plots
+    from seqto.reports import csv_file, html_page, json_file, plots
 
     report = json_file.build_report(events)
     save_recommended(out, events, report)
     json_file.write_report(out, events)
     plots.write_plots(out / "plots", report)
-    with contextlib.suppress(ImportError):
-        from seqto.reports import html_page
-
-        html_page.write_page(out, report)
+    html_page.write_page(out, report)
+    csv_file.write_front(out, report)
     header = next((e for e in events if e["event"] == "header"), {"layers": []})
     trials = tuple(replayed(events).values())
     return Result(

@@ -113,7 +113,7 @@ def prepare_model(fetched: Fetched, folder: Path, *, max_opset: int | None) -> P
 
 def check_answers(original: Path, prepared: Prepared, store: SampleStore, *, name: str) -> None:
     """The prepared model must give the float model's answers on real samples."""
-    feeds = store.batch(CALIBRATION, 0, _feed_rows(prepared, store, 4))
+    feeds = store.batch(CALIBRATION, 0, feed_rows(prepared, store, 4))
     moved = onnx_model.same_answers(str(original), onnx_model.to_bytes(prepared.proto), feeds)
     if moved > TOLERANCE:
         raise ModelError(
@@ -122,14 +122,14 @@ def check_answers(original: Path, prepared: Prepared, store: SampleStore, *, nam
         )
 
 
-def _feed_rows(prepared: Prepared, store: SampleStore, wanted: int) -> int:
+def feed_rows(prepared: Prepared, store: SampleStore, wanted: int) -> int:
     fixed = prepared.inputs[0].shape[0] if prepared.inputs[0].shape else None
     return min(wanted if fixed is None else fixed, store.rows(CALIBRATION))
 
 
 def batches_of(prepared: Prepared, store: SampleStore) -> Callable[[], Iterable[Any]]:
     """Calibration samples one by one: memory stays that of one sample."""
-    step = _feed_rows(prepared, store, 1)
+    step = feed_rows(prepared, store, 1)
 
     def batches() -> Iterable[Mapping[str, NDArray[Any]]]:
         for start in range(0, store.rows(CALIBRATION), step):
@@ -226,7 +226,7 @@ def add_variant(
         touched += list(applied.touched)
         onnx_model.save(applied.proto, folder / "treated.onnx")
         prepared = onnx_model.open_prepared(folder / "treated.onnx")
-    feeds = place.store.batch(CALIBRATION, 0, _feed_rows(prepared, place.store, 8))
+    feeds = place.store.batch(CALIBRATION, 0, feed_rows(prepared, place.store, 8))
     moved = onnx_model.same_answers(
         onnx_model.to_bytes(place.prepared.proto), onnx_model.to_bytes(prepared.proto), feeds
     )

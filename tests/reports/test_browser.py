@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +29,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
-FLAGS = [
+FLAGS = (
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -35,8 +38,9 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--force-prefers-reduced-motion",  # smooth scrolling would race with clicks
     "--window-size=1280,900",
-]
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +67,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Itera
 @pytest.fixture
 def browser(chromium: Any) -> Iterator[Any]:
     """Every test ends with a look at the console: an error there is a failure."""
+    chromium.get("about:blank")  # else the page of an earlier test may go on asking its server
     chromium.get_log("browser")
     yield chromium
     said = [
@@ -89,8 +94,9 @@ def text(browser: Any, selector: str) -> str:
 
 
 def points(browser: Any) -> dict[int, Any]:
-    found = browser.find_elements(By.CSS_SELECTOR, "#front-chart .points circle")
-    return {int(p.get_attribute("data-trial")): p for p in found}
+    script = """return [...document.querySelectorAll("#front-chart .points circle")]
+      .map((dot) => [Number(dot.dataset.trial), dot])"""
+    return dict(browser.execute_script(script))
 
 
 def click(browser: Any, element: Any) -> None:
@@ -308,7 +314,8 @@ def test_texts_are_readable_in_both_themes(browser: Any, tmp_path: Path) -> None
         const b = getComputedStyle(e).backgroundColor;
         if (b.startsWith('rgb(')) return b; } return 'rgb(255,255,255)'; };
       const bad = [];
-      for (const e of document.querySelectorAll('h1,h2,h3,p,li,th,td,dd,dt,button,label,small,b,span,code')) {
+      const all = 'h1,h2,h3,p,li,th,td,dd,dt,button,label,small,b,span,code';
+      for (const e of document.querySelectorAll(all)) {
         if (!e.textContent.trim() || !e.offsetParent) continue;
         const [x, y] = [lum(getComputedStyle(e).color), lum(back(e))];
         const ratio = (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
@@ -349,7 +356,7 @@ def test_the_live_view_follows_a_run_and_keeps_the_readers_choices(
         chosen = Select(browser.find_element(By.ID, "axis-x")).first_selected_option
         assert chosen.get_attribute("value") == "loss"
         assert browser.find_element(By.ID, "filter").get_attribute("value") == "step"
-        assert browser.execute_script("return document.documentElement.dataset.live") == "true"
+        browser.get("about:blank")
 
 
 def test_a_server_that_ends_is_said_and_the_page_stays(chromium: Any, tmp_path: Path) -> None:
@@ -369,3 +376,34 @@ def test_the_largest_page_is_ready_soon(browser: Any, tmp_path: Path) -> None:
     # generous, for a busy machine: a page that takes longer than this is no page
     assert time.monotonic() - start < 10
     assert len(points(browser)) == 498
+
+
+@pytest.mark.zoo
+def test_a_real_run_is_followed_and_its_page_is_sound(browser: Any, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    config = root.parent / "shared" / "zoo" / "resnet20-cifar10.toml"
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "seqto.cli", "tune", "--config", config, "--out", out]
+    command += ["--strategy", "stepwise", "--max-trials", "6", "--quiet"]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+
+    def rows(_: Any) -> int:
+        return len(browser.find_elements(By.CSS_SELECTOR, "#trial-table tbody tr"))
+
+    with live_view(out) as url, subprocess.Popen(command, env=environment) as process:
+        try:
+            browser.get(url)  # no run yet: the list of runs loads itself again
+            WebDriverWait(browser, 120).until(lambda b: b.find_elements(By.ID, "live"))
+            WebDriverWait(browser, 200).until(lambda b: 0 < rows(b) < 6)
+            WebDriverWait(browser, 200).until(lambda b: text(b, "#status") != "running")
+            assert rows(browser) == 6
+            assert process.wait(120) == 0
+        finally:
+            process.terminate()
+            browser.get("about:blank")
+    browser.get((out / "report.html").as_uri())
+    wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, "html[data-ready=true]"))
+    report = json.loads((out / "report.json").read_text("utf-8"))
+    assert set(points(browser)) == {t["number"] for t in report["trials"] if t["loss"]}
+    click(browser, points(browser)[report["fully_quantized"]])
+    assert report["fully_quantized"] in pinned(browser)

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -165,3 +167,12 @@ def test_index_escapes_what_it_lists() -> None:
 def test_libraries_come_with_their_licence() -> None:
     for name in ("d3", "plot"):
         assert "Permission to use, copy" in (ASSETS / f"{name}.LICENSE.txt").read_text("utf-8")
+
+
+def test_libraries_are_the_published_files() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "vendor_assets"
+    done = subprocess.run(
+        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0

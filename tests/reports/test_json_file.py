@@ -109,6 +109,15 @@ def test_trials_without_a_figure_are_not_on_the_front() -> None:
     assert untimed not in report["front"]
 
 
+def test_an_objective_without_any_figure_does_not_empty_the_front() -> None:
+    events = [e for e in journal() if e["event"] != "latency"]
+    report = build_report(events)
+    assert report["objectives"] == ["loss", "size", "latency"]
+    assert report["ranked_by"] == ["loss", "size"]
+    assert set(report["recommended"]) == {"balanced", "loss", "size"}
+    assert any("latency" in warning for warning in report["warnings"])
+
+
 def test_a_trial_that_was_stopped_early_is_not_on_the_front() -> None:
     events = copy.deepcopy(journal(latency=False, failures=0))
     best = build_report(events)["recommended"]["balanced"]
@@ -184,6 +193,27 @@ def test_accuracy_drop_can_be_an_objective() -> None:
     assert best["accuracy"] == max(t["accuracy"] for t in report["trials"] if t["accuracy"])
 
 
+def test_the_float_models_accuracy_may_come_with_a_measurement() -> None:
+    events = journal()
+    baseline = next(e for e in events if e["event"] == "baseline")
+    baseline["accuracy"] = {"evaluation": 0.5}
+    report = build_report(events)
+    assert report["baseline"]["accuracy"] == 0.5
+    assert report["baseline"]["report_split"]["accuracy"] == 0.755
+
+
+def test_losing_more_on_unseen_samples_is_said_only_when_it_is_no_chance() -> None:
+    events = copy.deepcopy(journal(latency=False))
+    best = build_report(events)["recommended"]["balanced"]
+    template = next(e for e in events if e["event"] == "measurement")
+    for low, said in ((0.0, False), (0.9, True)):
+        late = copy.deepcopy(template)
+        late["number"] = best
+        late["measurement"]["loss"].update(value=0.95, low=low, high=1.0)
+        report = build_report([*events, late])
+        assert any("trust the former" in w for w in report["warnings"]) is said
+
+
 def test_slower_than_float_is_said_in_a_sentence() -> None:
     assert any("slower than float" in w for w in build_report(journal(slow=True))["warnings"])
     assert not any("slower" in w for w in build_report(journal())["warnings"])
@@ -223,3 +253,11 @@ def test_warnings_and_sentences_hold_no_control_signs() -> None:
     report = build_report(journal(names=EVIL_NAMES, name=EVIL_NAMES[13]))
     text = sentences.recommendation(report) + sentences.export_command(report, folder="a\x1bb")
     assert all(a.isprintable() for a, _ in pairwise(text))
+
+
+def test_every_field_of_the_schema_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "report-schema.md").read_text("utf-8")
+    layer, trial = SCHEMA["$defs"]["layer"], SCHEMA["$defs"]["trial"]
+    for part in (SCHEMA, layer, trial):
+        missing = [name for name in part["properties"] if f"`{name}`" not in page]
+        assert missing == []

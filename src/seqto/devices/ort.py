@@ -69,7 +69,7 @@ class Ort:
             path = session.end_profiling()
             with open(path, encoding="utf-8") as stream:
                 events = json.load(stream)
-        return _kernel_times(events, runs=runs)
+        return _kernel_times(events)
 
     def _session(
         self, model: bytes, *, threads: int, strict: bool, profile: str | None = None
@@ -88,9 +88,8 @@ class Ort:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         # idle spinning would steal the cores from the other workers
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if threads == 0:
-            options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        spin = "1" if threads == 0 else "0"
+        options.add_session_config_entry("session.intra_op.allow_spinning", spin)
         if not self.optimize:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         if strict and provider != CPU:
@@ -165,20 +164,22 @@ def _first_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _kernel_times(events: list[Json], *, runs: int) -> list[Json]:
-    totals: dict[str, Json] = {}
+def _kernel_times(events: list[Json]) -> list[Json]:
+    """Medians over the runs: one busy moment of the machine must not name a slow layer."""
+    durations: dict[str, list[float]] = {}
+    about: dict[str, Json] = {}
     for event in events:
         if event.get("cat") != "Node" or not event["name"].endswith("_kernel_time"):
             continue
         node = event["name"].removesuffix("_kernel_time")
-        entry = totals.setdefault(
-            node,
-            {
-                "node": node,
-                "op": event["args"].get("op_name", ""),
-                "provider": event["args"].get("provider", ""),
-                "ms": 0.0,
-            },
-        )
-        entry["ms"] += event["dur"] / 1e3 / runs
-    return list(totals.values())
+        durations.setdefault(node, []).append(event["dur"] / 1e3)
+        about[node] = event["args"]
+    return [
+        {
+            "node": node,
+            "op": about[node].get("op_name", ""),
+            "provider": about[node].get("provider", ""),
+            "ms": float(np.median(times)),
+        }
+        for node, times in durations.items()
+    ]

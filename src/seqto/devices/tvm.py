@@ -15,6 +15,7 @@ import importlib.util
 import re
 import shutil
 import socket
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +105,7 @@ class Tvm:
             known = ", ".join(PRESETS)
             near = nearest(self.preset, list(PRESETS))
             raise ConfigError(f"no tvm preset {self.preset!r}{near} (known: {known})")
-        untouched = {"target": "llvm", "host": {}, "cross_compiler": None}
+        untouched: Json = {"target": "llvm", "host": {}, "cross_compiler": None}
         for name, value in PRESETS.get(self.preset, {}).items():
             if getattr(self, name) == untouched[name]:
                 object.__setattr__(self, name, value)
@@ -228,7 +229,6 @@ class _Program:
     """A compiled model, and the machine that runs it on the link's current connection."""
 
     path: Path
-    key: str
     machine: Any = None
     generation: int = -1
 
@@ -330,8 +330,9 @@ class TvmSession:
     def _upload(self, program: _Program, remote: Any) -> None:
         from tvm import relax
 
-        assert self._link is not None
-        name = self._link.unique_name(program.key)
+        # never the same name twice: a library that is loaded already would be taken for this
+        # one (seen: a float model's answers for a quantized one), and overwriting it is a crash
+        name = f"seqto-{uuid.uuid4().hex}.so"
         remote.upload(bytearray(program.path.read_bytes()), name)
         library = remote.load_module(name)
         with contextlib.suppress(Exception):  # not every server can remove; it is mapped by now
@@ -371,8 +372,9 @@ class TvmSession:
 
     def _program(self, size: int) -> _Program:
         if size not in self._programs:
-            key, path = compiled(self._device._recipe(), self._model, size=size)
-            self._programs[size] = _Program(path, key)
+            self._programs[size] = _Program(
+                compiled(self._device._recipe(), self._model, size=size)
+            )
         return self._programs[size]
 
     def _samples(self, feeds: Feeds) -> int:

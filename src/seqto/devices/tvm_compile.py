@@ -86,7 +86,7 @@ def read_model(model: bytes, dims: Mapping[str, int]) -> ImportedModel:
     return ImportedModel(proto, hashlib.sha256(model).hexdigest(), shapes, outputs)
 
 
-def compiled(recipe: Recipe, model: ImportedModel, *, size: int) -> tuple[str, Path]:
+def compiled(recipe: Recipe, model: ImportedModel, *, size: int) -> Path:
     """The library for one batch size, from the cache where the same was asked before."""
     asked = {
         "model": model.sha256,
@@ -103,7 +103,7 @@ def compiled(recipe: Recipe, model: ImportedModel, *, size: int) -> tuple[str, P
         folder.mkdir(parents=True, exist_ok=True)
         module = _imported(model.proto, asked["shapes"], recipe=recipe)
         _compile(module, recipe, path=path)
-    return key, path
+    return path
 
 
 def _imported(proto: Any, shapes: Any, *, recipe: Recipe) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import os
 import queue
 import signal
@@ -208,7 +207,6 @@ class Link:
         self.users = 0
         self._remote: Any = None
         self._server: LocalServer | None = None
-        self._names = itertools.count()
 
     def attempt(self, step: Callable[[Any], T], *, stage: str, doing: str) -> T:
         """`step(remote)` until it succeeds or the tries are used up.
@@ -241,10 +239,6 @@ class Link:
             f"is it free (it serves one connection at a time)?",
             stage=stage,
         ) from lost
-
-    def unique_name(self, key: str) -> str:
-        # a name is never used twice: overwriting a library that is mapped kills the server
-        return f"seqto-{key[:16]}-{next(self._names)}.so"
 
     def drop(self) -> None:
         """Forget the connection; the next attempt makes a new one, and a new server if ours."""

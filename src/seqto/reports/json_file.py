@@ -53,7 +53,9 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
     open_layers = [row["name"] for row in layers if row["quantizable"]]
     trials = [_trial(told, number, open_layers) for number in sorted(told.trials)]
     trials = _with_copies(trials)
-    front, recommended = _choose(trials, objectives, baseline)
+    ranked_by = _known_objectives(trials, objectives, baseline)
+    search = told.header.get("settings", {}).get("search", {})
+    front, recommended = _choose(trials, ranked_by, baseline, search)
     model = {k: v for k, v in told.header.get("model", {}).items() if k != "layers"}
     report: Json = {
         "schema": SCHEMA,
@@ -71,6 +73,7 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
         "analysis": told.analysis,
         "baseline": baseline,
         "objectives": objectives,
+        "ranked_by": ranked_by,
         "counts": {
             "trials": len(trials),
             "failed": sum(t["error"] is not None for t in trials),
@@ -218,13 +221,21 @@ def _layers(told: _Told) -> list[Json]:
 def _baseline(told: _Told) -> Json | None:
     if told.baseline is None:
         return None
-    accuracy = told.baseline.get("accuracy") or {}
+    accuracy = {**_float_accuracy(told), **(told.baseline.get("accuracy") or {})}
     return {
         "size_bytes": told.baseline["size_bytes"],
         "latency_ms": _latency(told.baseline.get("latency")),
         "accuracy": accuracy.get(EVALUATION),
         "report_split": {"accuracy": accuracy.get(REPORT)},
     }
+
+
+def _float_accuracy(told: _Told) -> dict[str, float]:
+    """By split, as measured beside a trial: the report split is run only at the end."""
+    own = [m for t in told.trials.values() for m in t.get("measurements", {}).values()]
+    found = [(m["split"], m.get("baseline_accuracy")) for m in own if not m.get("stopped_early")]
+    found += [(split, m.get("baseline_accuracy")) for (_, split), m in told.measurements.items()]
+    return {split: value for split, value in found if value is not None}
 
 
 def _latency(latency: Mapping[str, Any] | None) -> Json | None:
@@ -309,25 +320,40 @@ def _with_copies(trials: Sequence[Json]) -> list[Json]:
     return result
 
 
-def _choose(
+def _known_objectives(
     trials: Sequence[Json], objectives: Sequence[str], baseline: Json | None
+) -> list[str]:
+    """Those that some trial has a figure for: latency comes late, and a front is wanted before."""
+    return [
+        name
+        for name in objectives
+        if any(figure_of(trial, name, baseline) is not None for trial in trials)
+    ]
+
+
+def _choose(
+    trials: Sequence[Json],
+    objectives: Sequence[str],
+    baseline: Json | None,
+    search: Mapping[str, Any],
 ) -> tuple[list[int], dict[str, int]]:
     """The first front and the trials to recommend; a copy never stands beside its original."""
-    numbers: list[int] = []
-    points: list[list[float]] = []
+    rows: list[tuple[Json, list[float]]] = []
     for trial in trials:
         figures = [figure_of(trial, name, baseline) for name in objectives]
         row = [f for f in figures if f is not None]
         if trial["same_as"] is None and len(row) == len(objectives):
-            numbers.append(trial["number"])
-            points.append(row)
-    if not points:
-        return [], {}
-    from seqto import pareto
+            rows.append((trial, row))
+    from seqto.reports import picks
 
-    front = [numbers[int(i)] for i in pareto.front(points)]
-    chosen = pareto.top(points, names=list(objectives))
-    return sorted(front), {name: numbers[int(i)] for name, i in chosen.items()}
+    number = _fully_quantized(trials)
+    return picks.choose(
+        rows,
+        names=list(objectives),
+        fully_quantized=next((t for t in trials if t["number"] == number), None),
+        tolerance=float(search.get("tolerance", 0.02)),
+        within_tolerance=search.get("strategy", "stepwise") != "stepwise",
+    )
 
 
 def _fully_quantized(trials: Sequence[Json]) -> int | None:

@@ -19,6 +19,9 @@ PICKS = {
     "balanced": "balanced",
     "loss": "lowest loss",
     "size": "smallest",
+    "drop_in": "drop-in for int8",
+    "small": "smallest tolerable",
+    "fast": "fastest tolerable",
     "latency": "fastest",
     "accuracy_drop": "most accurate",
 }
@@ -190,6 +193,12 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             "The inputs were random numbers, not real samples: "
             "losses only say how far outputs move, not how good the answers are."
         )
+    missing = [LABELS[n] for n in report["objectives"] if n not in report["ranked_by"]]
+    if missing and report["ranked_by"] and report["status"] != "running":
+        found.append(
+            f"No trial has a figure for {' and '.join(missing)}: the front and the "
+            "recommendation leave it out."
+        )
     found += _slower(report)
     found += _held_out_differs(report)
     unreadable = report["data"].get("unreadable") or []
@@ -221,10 +230,15 @@ def _slower(report: Mapping[str, Any]) -> list[str]:
             said.add(number)
             found.append(
                 f"The {what} model, trial {number}, is slower than float on this device: "
-                f"{latency['ratio']:.2f} times its latency "
-                f"(median {milliseconds(latency['median'])})."
+                f"{times(latency['ratio'])} its latency{_spread(latency)}, "
+                f"median {milliseconds(latency['median'])}."
             )
     return found
+
+
+def _spread(latency: Mapping[str, Any]) -> str:
+    low, high = latency.get("ratio_low"), latency.get("ratio_high")
+    return f" (between {low:.2f} and {high:.2f})" if low and high else ""
 
 
 def _held_out_differs(report: Mapping[str, Any]) -> list[str]:
@@ -232,7 +246,8 @@ def _held_out_differs(report: Mapping[str, Any]) -> list[str]:
     if trial is None or trial["loss"] is None:
         return []
     loss, unseen = held_out(trial)
-    if not unseen or loss is None or loss["low"] <= trial["loss"]["value"]:
+    # only when the intervals lie apart: a small difference is chance
+    if not unseen or loss is None or loss["low"] <= trial["loss"]["high"]:
         return []
     return [
         f"Trial {trial['number']} loses more on samples that no search has seen "

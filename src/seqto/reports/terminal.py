@@ -139,7 +139,9 @@ def _latency(latency: Mapping[str, Any] | None, *, own: bool = False) -> str:
         return "–"
     if own:
         return milliseconds(latency["median"])
-    return f"{milliseconds(latency['median'])} {latency['ratio']:.2f}×"
+    ratio = latency["ratio"]
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{milliseconds(latency['median'])} {ratio:.{digits}f}×"
 
 
 def layers_table(report: Report, *, limit: int | None = None) -> Table:

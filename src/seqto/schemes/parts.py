@@ -182,7 +182,9 @@ def _static(
         nodes.append(make("Cast", [w + "q"], [w + "e"], to=onnx.TensorProto.INT8))
         integer_name, opset = w + "e", INT4_OPSET
     zero_name = []
-    if q.zero_point.any():
+    # zeros are left out where nothing is lost: ORT fuses QLinearConv without, but QGemm and
+    # QLinearMatMul only with them
+    if q.zero_point.any() or layer.op_type in ("Gemm", "MatMul"):
         items.append(tensor(w + "z", q.zero_point))
         zero_name = [w + "z"]
     axis = {} if q.axis is None else {"axis": q.axis}

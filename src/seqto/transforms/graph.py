@@ -2,12 +2,12 @@
 
 A rescaling multiplies the channels of a tensor by factors: the layer that makes the tensor takes
 them up in its output channels, every layer that reads it undoes them in its input channels.
-`follow` finds out whether that is possible, `rescale` does it.
+`follow` finds out whether that is possible; rescaling.py does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +101,7 @@ class Draft:
                 self.readers.setdefault(tensor, []).append(node)
         self.shapes = _shapes(self.proto)
         self._changed: dict[str, Floats] = {}
+        self._inserted: dict[str, list[Any]] = {}
         layers = [x for x in prepared.layers if x.weight]
         nodes = {n.name: n for n in graph.node}
         self.weighted = {x.name: self._weighted(nodes[x.nodes[0]]) for x in layers}
@@ -124,7 +125,30 @@ class Draft:
         for name, values in self._changed.items():
             kept = numpy_helper.from_array(values.astype(np.float32), name)
             self.constants[name].CopyFrom(kept)
+        if self._inserted:
+            nodes = list(self.proto.graph.node)
+            del self.proto.graph.node[:]
+            for node in nodes:
+                self.proto.graph.node.extend([*self._inserted.get(node.name, []), node])
         return self.proto
+
+    def insert_mul(self, node: Any, index: int, *, name: str, factors: Floats) -> None:
+        """Multiply what `node` reads as input `index` by constant factors, for this node only."""
+        import onnx
+
+        taken = {n.name for n in self.proto.graph.node}
+        while name in taken:
+            name += "_"
+        source = node.input[index]
+        constant = self.add_constant(f"{source}_{len(self._inserted)}s", factors)
+        product = self.free_name(f"{source}_{len(self._inserted)}p")
+        mul = onnx.helper.make_node("Mul", [source, constant], [product], name=name)
+        self._inserted.setdefault(node.name, []).append(mul)
+        self.makers[product] = mul
+        self.readers[source].remove(node)
+        self.readers[source].append(mul)
+        self.readers[product] = [node]
+        node.input[index] = product
 
     def add_constant(self, name: str, values: Floats) -> str:
         """A new initializer; returns its name, which is `name` if that is free."""
@@ -216,17 +240,6 @@ def _shapes(proto: Any) -> dict[str, tuple[int | None, ...]]:
 # ------------------------------------------------------------------------------ who feeds whom
 
 
-@dataclass(slots=True)
-class _Walk:
-    """What was met on the way down from a producer."""
-
-    readers: list[Reader] = field(default_factory=list)
-    limits: list[Limit] = field(default_factory=list)
-    tensors: dict[str, None] = field(default_factory=dict)
-    shifts: list[str] = field(default_factory=list)
-    products: list[Any] = field(default_factory=list)
-
-
 class _BlockedError(Exception):
     """Factors cannot pass here; the message says why."""
 
@@ -238,9 +251,9 @@ def follow(draft: Draft, producer: Weighted, *, branches: bool = False) -> Link 
     c > 0. With `branches`, several readers and products with another tensor (the gate of a
     squeeze-and-excite block) are followed too.
     """
-    walk = _Walk()
+    walk = _Walk(draft, producer, branches)
     try:
-        _descend(draft, producer, producer.output, walk, branches=branches)
+        walk.down(producer.output, flat=False)
         for node in walk.products:
             if all(x in walk.tensors for x in node.input):
                 raise _BlockedError(f"both factors of {node.name} would be scaled")
@@ -255,83 +268,94 @@ def follow(draft: Draft, producer: Weighted, *, branches: bool = False) -> Link 
     )
 
 
-def _descend(draft: Draft, producer: Weighted, tensor: str, walk: _Walk, *, branches: bool) -> None:
-    if tensor in walk.tensors:
-        return
-    walk.tensors[tensor] = None
-    if tensor in draft.public:
-        raise _BlockedError("an output of the model lies between")
-    readers = draft.readers.get(tensor, [])
-    if not readers or (len(readers) > 1 and not branches):
-        raise _BlockedError(f"its result is read by {len(readers)} nodes")
-    for node in readers:
-        end = draft.weighted.get(node.name)
-        if isinstance(end, str):
-            raise _BlockedError(end)
-        if end is not None:
-            walk.readers.append(_reader(draft, producer, end, tensor))
-            continue
-        _check_passes(draft, producer, node, tensor, walk, branches=branches)
-        _descend(draft, producer, node.output[0], walk, branches=branches)
+@dataclass(slots=True)
+class _Walk:
+    """The way down from a producer, and what was met on it."""
 
+    draft: Draft
+    producer: Weighted
+    branches: bool
+    readers: list[Reader] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+    tensors: dict[str, None] = field(default_factory=dict)
+    shifts: list[str] = field(default_factory=list)
+    products: list[Any] = field(default_factory=list)
 
-def _reader(draft: Draft, producer: Weighted, end: Weighted, tensor: str) -> Reader:
-    maps = producer.op_type == "Conv" and not _is_flat(draft, tensor)
-    fits = end.input == tensor and end.inputs % producer.outputs == 0
-    if not fits or maps != (end.op_type == "Conv"):
-        raise _BlockedError(f"the channels of {end.name} are not those of {producer.name}")
-    repeat = end.inputs // producer.outputs
-    if repeat > 1 and maps:
-        raise _BlockedError(f"the channels of {end.name} are not those of {producer.name}")
-    return Reader(end, repeat)
-
-
-def _is_flat(draft: Draft, tensor: str) -> bool:
-    """Behind a Flatten (or what does the same), on the way down from a Conv?"""
-    node = draft.makers.get(tensor)
-    while node is not None and node.name not in draft.weighted:
-        if node.op_type in FLATTENING:
-            return True
-        node = draft.makers.get(node.input[0])
-    return False
-
-
-def _check_passes(
-    draft: Draft, producer: Weighted, node: Any, tensor: str, walk: _Walk, *, branches: bool
-) -> None:
-    """Raise unless factors on `tensor` come out of `node` unchanged."""
-    kind, maps = node.op_type, producer.op_type == "Conv"
-    first = node.input[0] == tensor and list(node.input).count(tensor) == 1
-    if kind in ELEMENTWISE and first:
-        return
-    if kind in SPATIAL and first and maps and len(node.output) == 1:
-        return
-    if kind == "Clip" and first:
-        walk.limits.append(Limit(_same_values(draft, node.output[0]), _bound(draft, node)))
-        return
-    if kind in FLATTENING and first and maps and _keeps_rows(draft, node):
-        return
-    others = [x for x in node.input if x != tensor]
-    if kind == "Add" and producer.op_type == "MatMul" and len(others) == 1:
-        values = draft.constants.get(others[0])
-        if values is not None and [int(d) for d in values.dims] == [producer.outputs]:
-            walk.shifts.append(node.name)
+    def down(self, tensor: str, *, flat: bool) -> None:
+        """Visit all that read `tensor`; `flat`: its channels are runs of columns by now."""
+        if tensor in self.tensors:
             return
-    if kind == "Mul" and branches and len(others) == 1 and _same_channels(draft, node):
-        walk.products.append(node)
-        return
-    raise _BlockedError(f"{node.name} ({kind}) between does not keep channel scales apart")
+        self.tensors[tensor] = None
+        if tensor in self.draft.public:
+            raise _BlockedError("an output of the model lies between")
+        nodes = self.draft.readers.get(tensor, [])
+        if not nodes or (len(nodes) > 1 and not self.branches):
+            raise _BlockedError(f"its result is read by {len(nodes)} nodes")
+        for node in nodes:
+            end = self.draft.weighted.get(node.name)
+            if isinstance(end, str):
+                raise _BlockedError(end)
+            if end is not None:
+                self.readers.append(self._reader(end, tensor, flat=flat))
+            elif self._passes(node, tensor):
+                self.down(node.output[0], flat=flat or node.op_type in FLATTENING)
+            else:
+                raise _BlockedError(f"{node.name} ({node.op_type}) mixes the scales of channels")
+
+    def _reader(self, end: Weighted, tensor: str, *, flat: bool) -> Reader:
+        maps = self.producer.op_type == "Conv" and not flat
+        repeat, rest = divmod(end.inputs, self.producer.outputs)
+        fits = end.input == tensor and rest == 0 and (repeat == 1 or flat)
+        if not fits or maps != (end.op_type == "Conv"):
+            raise _BlockedError(f"the inputs of {end.name} are other channels than its outputs")
+        return Reader(end, repeat)
+
+    def _passes(self, node: Any, tensor: str) -> bool:
+        """Do factors on `tensor` come out of `node` unchanged?"""
+        if node.domain not in ("", "ai.onnx") or list(node.input).count(tensor) > 1:
+            return False
+        if node.op_type in ("Add", "Mul"):
+            return self._passes_pair(node, tensor)
+        if node.input[0] != tensor:
+            return False
+        if node.op_type == "Clip":
+            bound = _bound(self.draft, node)
+            self.limits.append(Limit(_same_values(self.draft, node.output[0]), bound))
+            return True
+        maps = self.producer.op_type == "Conv"
+        moves = node.op_type in FLATTENING and _keeps_rows(self.draft, node)
+        pools = node.op_type in SPATIAL and len(node.output) == 1
+        return node.op_type in ELEMENTWISE or (maps and (moves or pools))
+
+    def _passes_pair(self, node: Any, tensor: str) -> bool:
+        """An Add passes as the bias of a MatMul, a Mul with another tensor's channels."""
+        other = node.input[1] if node.input[0] == tensor else node.input[0]
+        if node.op_type == "Mul" and self.branches and _same_channels(self.draft, node):
+            self.products.append(node)
+            return True
+        constant = self.draft.constants.get(other)
+        if node.op_type == "Mul" or self.producer.op_type != "MatMul" or constant is None:
+            return False
+        if [int(d) for d in constant.dims] != [self.producer.outputs]:
+            return False
+        self.shifts.append(node.name)
+        return True
+
+
+def clip_range(draft: Draft, node: Any) -> tuple[float, float]:
+    """The constant bounds of a Clip; infinite where it has none or they are computed."""
+    bounds = [-np.inf, np.inf]
+    for i, name in enumerate(node.input[1:3]):
+        if name in draft.constants:
+            bounds[i] = float(draft.array(name).reshape(()))
+    return bounds[0], bounds[1]
 
 
 def _bound(draft: Draft, node: Any) -> float:
     """The magnitude up to which a Clip does not act on what it lets pass."""
-    bounds = [-np.inf, np.inf]
-    for i, name in enumerate(node.input[1:3]):
-        if name and name not in draft.constants:
-            raise _BlockedError(f"{node.name} clips at bounds that are not constant")
-        if name:
-            bounds[i] = float(draft.array(name).reshape(()))
-    low, high = bounds
+    if any(x and x not in draft.constants for x in node.input[1:3]):
+        raise _BlockedError(f"{node.name} clips at bounds that are not constant")
+    low, high = clip_range(draft, node)
     if low > 0 or high <= 0:
         raise _BlockedError(f"{node.name} clips to {low:g}…{high:g}, which leaves zero out")
     return high if low == 0 else min(-low, high)
@@ -364,128 +388,3 @@ def _same_channels(draft: Draft, node: Any) -> bool:
     ranks = {len(s) for s in shapes if s is not None}
     channels = {s[1] for s in shapes if s is not None and len(s) > 1}
     return ranks == {4} and len(channels) == 1
-
-
-# -------------------------------------------------------------------------- ranges and scaling
-
-
-def output_ranges(draft: Draft, layer: Weighted) -> Floats:
-    """Largest weight of each output channel."""
-    values = np.abs(draft.array(layer.weight))
-    others = tuple(i for i in range(values.ndim) if i != layer.out_axis)
-    ranges: Floats = values.max(axis=others)
-    return ranges
-
-
-def input_ranges(draft: Draft, reader: Reader) -> Floats:
-    """Largest weight that each of the producer's channels meets."""
-    layer, values = reader.layer, np.abs(draft.array(reader.layer.weight))
-    if layer.depthwise:
-        ranges = values.reshape(layer.inputs, -1).max(axis=1)
-    else:
-        others = tuple(i for i in range(values.ndim) if i != layer.in_axis)
-        ranges = values.max(axis=others)
-    return per_channel(ranges, reader.repeat)
-
-
-def per_channel(values: NDArray[Any], repeat: int) -> Floats:
-    """The largest of each run of `repeat` values."""
-    largest: Floats = values.reshape(-1, repeat).max(axis=1).astype(np.float64)
-    return largest
-
-
-def rescale(draft: Draft, link: Link, factors: Floats) -> None:
-    """Multiply the producer's output channels, divide the readers' input channels."""
-    _scale_outputs(draft, link, factors)
-    for reader in link.readers:
-        scale_inputs(draft, reader, 1.0 / factors)
-
-
-def _scale_outputs(draft: Draft, link: Link, factors: Floats) -> None:
-    layer = link.producer
-    values = draft.array(layer.weight)
-    draft.put(layer.weight, values * _along(factors, values.ndim, layer.out_axis))
-    node = draft.makers[layer.output]
-    biases = [(node, 2)] if len(node.input) > 2 and node.input[2] else []
-    for other in draft.proto.graph.node:
-        if other.name in link.shifts:
-            index = next(i for i, x in enumerate(other.input) if x in draft.constants)
-            biases.append((other, index))
-    for owner, index in biases:
-        name = draft.own_bias(owner, index)
-        # a Gemm's bias may be one number for all channels: the product spreads it out
-        draft.put(name, draft.array(name) * factors)
-
-
-def scale_inputs(draft: Draft, reader: Reader, factors: Floats) -> None:
-    layer, values = reader.layer, draft.array(reader.layer.weight)
-    if layer.depthwise:
-        spread = np.repeat(factors, layer.outputs // layer.inputs)
-        draft.put(layer.weight, values * _along(spread, values.ndim, 0))
-        return
-    spread = np.repeat(factors, reader.repeat)
-    draft.put(layer.weight, values * _along(spread, values.ndim, layer.in_axis))
-
-
-def _along(values: Floats, ndim: int, axis: int) -> Floats:
-    return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
-
-
-# ------------------------------------------------------------------------------------ factors
-
-# A channel a thousand times off its neighbours has a quarter of an 8-bit step left: beyond that
-# there is nothing to save, only noise of near-dead channels to blow up.
-LARGEST_FACTOR = 1e3
-
-
-def headroom(
-    link: Link, peaks: Mapping[str, Floats], *, margin: float
-) -> tuple[NDArray[np.bool_], Floats] | str:
-    """Which channels no Clip touches, and by how much each of these may grow."""
-    channels = link.producer.outputs
-    free = np.ones(channels, np.bool_)
-    ceiling = np.full(channels, LARGEST_FACTOR)
-    for limit in link.limits:
-        if not np.isfinite(limit.bound):
-            continue
-        known = [peaks[x] for x in limit.tensors if x in peaks]
-        if not known or len(known[0]) % channels:
-            return f"clipped at {limit.bound:g}, and calibration knows no peaks behind the clip"
-        peak = per_channel(known[0], len(known[0]) // channels)
-        room = margin * limit.bound
-        # a channel that calibration never woke up says nothing about where it would end
-        within = (peak > 0) & (peak <= room)
-        free &= within
-        ceiling = np.minimum(ceiling, np.where(within, room / np.where(within, peak, 1.0), 1.0))
-    if not free.any():
-        bound = min(x.bound for x in link.limits)
-        return f"the clip at {bound:g} acts in all {channels} channels, so none can be scaled"
-    return free, ceiling
-
-
-def settle(wishes: Floats, live: NDArray[np.bool_], free: NDArray[np.bool_]) -> Floats:
-    """Wished factors made relative: a factor common to all channels would change nothing.
-
-    Channels that cannot move stay at 1, so the others are set in relation to what those wished;
-    without any such, the geometric mean becomes 1 and activations keep their magnitude.
-    """
-    stuck = live & ~free
-    anchors = stuck if stuck.any() else live & free
-    factors = np.ones_like(wishes)
-    if anchors.any():
-        middle = np.exp(np.log(wishes[anchors]).mean())
-        factors = np.where(live & free, wishes / middle, 1.0)
-    bounded: Floats = np.clip(factors, 1.0 / LARGEST_FACTOR, LARGEST_FACTOR)
-    return bounded
-
-
-def scaled_peaks(
-    peaks: Mapping[str, Floats], tensors: Iterable[str], factors: Floats
-) -> dict[str, Floats]:
-    """The peaks after `tensors` were multiplied by `factors`."""
-    changed = dict(peaks)
-    for tensor in tensors:
-        if tensor in changed and len(changed[tensor]) % len(factors) == 0:
-            repeat = len(changed[tensor]) // len(factors)
-            changed[tensor] = changed[tensor] * np.repeat(factors, repeat)
-    return changed

@@ -225,7 +225,7 @@ function drawObjectives(report) {
     marginBottom: 40,
     style: { background: "transparent", fontSize: "12px", fontFamily: "inherit" },
     ariaLabel: "Objectives against the number of layers kept float",
-    x: { label: "layers kept float", grid: true, ticks: Math.min(12, Math.floor(wide / 70)), tickFormat: (n) => (Number.isInteger(n) ? String(n) : "") },
+    x: { label: "layers kept float", grid: true, ticks: d3.ticks(0, most, Math.min(12, Math.floor(wide / 70))).filter(Number.isInteger), tickFormat: String },
     y: { label: "lowest … highest (%)", grid: true, domain: [0, 100] },
     color: {
       domain: names,
@@ -238,10 +238,10 @@ function drawObjectives(report) {
         Plot.text(merged.filter((p) => (p.kept < most / 2 ? 1 : -1) === side), {
           x: "kept", y: 100, text: "text", rotate: -90, textAnchor: "end", dx: 8 * side, fill: "currentColor", stroke: "var(--card)", strokeWidth: 4,
         })),
-      walk ? Plot.line(d3.sort(points, (p) => p.kept), { x: "kept", y: "share", stroke: "name", strokeWidth: 2 }) : null,
+      walk ? Plot.line(d3.sort(points, (p) => p.kept), { x: "kept", y: "share", z: "name", stroke: "name", strokeWidth: 2 }) : null,
       Plot.dot(points, {
         x: "kept", y: "share", fill: "name", symbol: "name", r: walk ? 3.5 : 3,
-        fillOpacity: (p) => (strong(p) ? 1 : 0.25), title: (p) => "trial " + p.t.number + ": " + p.name + " " + p.share.toFixed(0) + " %",
+        fillOpacity: (p) => (strong(p) ? 1 : 0.4), title: (p) => "trial " + p.t.number + ": " + p.name + " " + p.share.toFixed(0) + " %",
       }),
     ],
   });

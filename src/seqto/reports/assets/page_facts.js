@@ -88,6 +88,9 @@ const PICKS = {
   balanced: "balanced",
   loss: "lowest loss",
   size: "smallest",
+  drop_in: "drop-in for int8",
+  small: "smallest tolerable",
+  fast: "fastest tolerable",
   latency: "fastest",
   accuracy_drop: "most accurate",
 };

@@ -57,6 +57,12 @@ function tile(value, text, mood) {
   return el("div", { class: "tile " + (mood ?? "") }, el("b", {}, value), el("span", {}, text));
 }
 
+// how sure a ratio is; a busy machine shows here
+function spread(latency) {
+  const { ratio_low: low, ratio_high: high } = latency;
+  return low && high ? "; ratio to float " + low.toFixed(2) + "–" + high.toFixed(2) : "";
+}
+
 function tiles(trial) {
   const made = [];
   const before = report.baseline;
@@ -66,7 +72,7 @@ function tiles(trial) {
   }
   if (trial.latency_ms) {
     const ratio = trial.latency_ms.ratio;
-    made.push(tile(times(ratio <= 1 ? 1 / ratio : ratio), (ratio <= 1 ? "faster: " : "slower: ") + milliseconds(trial.latency_ms.median) + " an inference", ratio <= 1 ? "good" : "bad"));
+    made.push(tile(times(ratio <= 1 ? 1 / ratio : ratio), (ratio <= 1 ? "faster: " : "slower: ") + milliseconds(trial.latency_ms.median) + " an inference" + spread(trial.latency_ms), ratio <= 1 ? "good" : "bad"));
   }
   const unseen = trial.report_split?.loss;
   const loss = unseen ?? trial.loss;

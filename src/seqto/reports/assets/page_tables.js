@@ -51,7 +51,7 @@ function profileFor(report, trial) {
   return { of: (i) => (total && profile.layers_ms[i] !== null ? profile.layers_ms[i] / total : null), name: own ? "trial " + trial.number : profile.scheme };
 }
 
-function layerColumns(report, pins) {
+function layerColumns(report, pins, mark) {
   const most = (key) => d3.max(report.layers, (l) => l[key] ?? 0);
   const error = (key, title, hue, help) => ({
     key, title, help, sort: (l) => l[key], cell: (l) => meter(l[key], most(key), hue, figure(l[key])),
@@ -63,7 +63,7 @@ function layerColumns(report, pins) {
       cell: (l) => [l.name, " ", el("small", {}, l.op_type + (l.depthwise ? ", depthwise" : ""))] },
     ...pins.map((t, i) => ({
       key: "pin" + i, title: "AB"[i] + ": trial " + t.number, sort: (l) => report.schemeAt(t, l.index),
-      cell: (l) => schemeChip(report.schemeAt(t, l.index), i === 1 && differs(report, pins, l.index)),
+      cell: (l) => schemeChip(report.schemeAt(t, l.index), mark && i === 1 && differs(report, pins, l.index)),
     })),
     error("qdq_err", "qdq error", "var(--qdq)", "the layer's output before and after its own rounding"),
     error("xmodel_err", "xmodel error", "var(--xmodel)", "against the fully quantized model"),
@@ -71,12 +71,13 @@ function layerColumns(report, pins) {
     { key: "parameters", title: "float bytes", sort: (l) => l.parameters,
       cell: (l) => meter(l.parameters, most("parameters"), "var(--bytes)", l.parameters ? size(4 * l.parameters) : "0") },
   ];
+  const hidden = ["qdq_err", "xmodel_err", "damage"].filter((key) => report.layers.every((l) => l[key] === null));
   if (profile) {
     const top = d3.max(report.layers, (l) => profile.of(l.index) ?? 0);
     columns.push({ key: "time", title: "time share", help: "of " + profile.name, sort: (l) => profile.of(l.index),
       cell: (l) => meter(profile.of(l.index), top, "var(--time)", percent(profile.of(l.index))) });
   }
-  return columns;
+  return columns.filter((c) => !hidden.includes(c.key));
 }
 
 const differs = (report, pins, i) => pins.length === 2 && report.schemeAt(pins[0], i) !== report.schemeAt(pins[1], i);
@@ -89,7 +90,7 @@ function drawLayers(report, view, hooks) {
     (profile ? "; time shares come from the profile of " + profile.name : "; no latency profile was made in this run") +
     (pins.length ? "." : ". Pin a trial above to see how it keeps each layer.");
   replaceTable("layer-table", sortableTable({
-    columns: layerColumns(report, pins), rows: report.layers, sort: view.layerSort, onSort: (key) => hooks.sort("layerSort", key),
+    columns: layerColumns(report, pins, true), rows: report.layers, sort: view.layerSort, onSort: (key) => hooks.sort("layerSort", key),
   }));
 }
 
@@ -101,7 +102,7 @@ function drawCompare(report, view) {
   byId("compare-title").textContent =
     "Trial " + pins[0].number + " and trial " + pins[1].number + ": " +
     (apart.length ? apart.length + " layers are kept differently" : "all layers are kept alike");
-  const columns = layerColumns(report, pins).filter((c) => !["xmodel_err", "qdq_err", "time"].includes(c.key));
+  const columns = layerColumns(report, pins, view.compareAll).filter((c) => !["xmodel_err", "qdq_err", "time"].includes(c.key));
   const rows = view.compareAll ? report.layers : apart;
   replaceTable("compare-table", sortableTable({ columns, rows, rowProps: (l) => ({ "data-layer": l.index }) }));
 }
@@ -191,12 +192,16 @@ const plainValue = (v) => (v === null || v === undefined ? NONE : typeof v === "
 
 function flatten(value, prefix = "") {
   return Object.entries(value ?? {}).flatMap(([key, v]) =>
-    v && typeof v === "object" && !Array.isArray(v) ? flatten(v, prefix + key + ".") : [[prefix + key, Array.isArray(v) ? v.map(plainValue).join(", ") : plainValue(v)]],
+    v && typeof v === "object" && !Array.isArray(v) ? flatten(v, prefix + key + ".") : [[prefix + key, Array.isArray(v) ? v.map(plainValue).join(", ") || NONE : plainValue(v)]],
   );
 }
 
 function drawSettings(report) {
-  const groups = [["Settings", report.settings], ["Environment", report.environment], ["Device", report.device], ["Data", report.data], ["Model", report.model]];
-  fill("settings-tables", ...groups.map(([title, value]) =>
+  // one block a section of the settings: they flow into as many columns as there is room for
+  const nested = Object.entries(report.settings).filter(([, v]) => v && typeof v === "object" && !Array.isArray(v));
+  const rest = Object.fromEntries(Object.entries(report.settings).filter(([k]) => !nested.some(([n]) => n === k)));
+  const groups = [["Settings", rest], ...nested.map(([name, value]) => ["Settings: " + name, value]), ["Environment", report.environment],
+    ["Device", report.device], ["Data", report.data], ["Model", report.model]];
+  fill("settings-tables", ...groups.filter(([, value]) => Object.keys(value ?? {}).length).map(([title, value]) =>
     el("div", {}, el("h3", {}, title), el("table", {}, el("tbody", {}, ...flatten(value).map(([k, v]) => el("tr", {}, el("td", {}, k), el("td", {}, v))))))));
 }

@@ -1,0 +1,46 @@
+# Two commands set up everything on a machine with Python 3.11 or newer and make:
+#   make demo    the main job on the embedded model
+#   make test    the tests, under five minutes
+# For contributors: make check (format, lint, types, tests), make test-all (the slow ones too).
+
+# The lock was made with 3.11: it is tried first, then what else is there.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; \
+	done)
+BIN := .venv/bin
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check -c requirements.lock
+
+.PHONY: demo test check test-all tools clean
+
+demo: .venv/runtime
+	$(BIN)/seqto demo --out runs/demo
+
+test: .venv/dev
+	$(BIN)/python -m pytest
+
+check: .venv/dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
+
+# tvm has its own environment; its failure to install is said, and its tests are left out.
+# The big run comes last, so that its summary is the last line.
+test-all: .venv/dev tools
+	scripts/test-tvm "$(PYTHON)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check -m "not tvm"
+
+tools:
+	scripts/debian-tools
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/it" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/runtime: .venv/bin/python pyproject.toml requirements.lock
+	$(BIN)/python $(PIP_INSTALL) -e '.[hub]'
+	@touch $@
+
+.venv/dev: .venv/bin/python pyproject.toml requirements.lock
+	$(BIN)/python $(PIP_INSTALL) -e '.[hub,dev]'
+	@touch $@ .venv/runtime
+
+clean:
+	rm -rf .venv .venv-tvm build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

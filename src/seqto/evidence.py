@@ -1,0 +1,475 @@
+"""What a diagnosis rests on: figures that a worker measures, layer by layer and at the output.
+
+Three parts, each a job of its own, so that workers share them:
+
+    layers   every layer alone on float inputs (apart.py): its error on the device and in exact
+             arithmetic, and what other schemes would make of it
+    damage   what each layer's own error does to the model's output, in exact arithmetic
+    whole    the output of the whole model as planned and with cures, on the device and exact
+
+Exact arithmetic is the same model without graph optimization: every QuantizeLinear and
+DequantizeLinear is computed as written and the products are float, so no kernel can saturate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto import apart
+from seqto.apart import Apart, Values
+from seqto.assemble import Assembler, Statistics
+from seqto.calibrate import calibrate
+from seqto.contracts import Device, Json, Layer, Plan, Scheme, Session
+from seqto.errors import DeviceError, PlanError
+from seqto.model import OUTPUT_OP, SAME_SCALE_OPS
+from seqto.schemes import integers
+from seqto.schemes.parts import quantized_weight
+
+PARTS = ("layers", "damage", "whole")
+DAMAGE_SAMPLES = 4  # of the samples: one run for each layer and sample is what costs time
+# One step of the output may go to rounding (a kernel that multiplies by a reciprocal instead of
+# dividing); a layer alone cannot be off by more without another cause …
+STEPS = 1.5
+# … except where an input lay between two integers and a large weight carries it on. That is rarer
+# than one value in ten thousand.
+OFF_SHARE = 1e-4
+# One of eight bits: what 0.01 % of the values may take from the rest before they are outliers.
+OUTLIER_RATIO = 2.0
+TINY_WEIGHT = 1e-7  # weights that training has switched off (a blog on MobileNetV3 names this)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a worker has at hand."""
+
+    assembler: Assembler
+    plan: Plan
+    samples: Sequence[Values]
+    device: Device
+    exact: Device
+    alive: Callable[[], None] = lambda: None
+
+    def layers(self) -> list[tuple[Layer, Scheme]]:
+        schemes = self.plan.as_dict()
+        found = apart.quantized_layers(self.assembler.prepared, self.plan)
+        return [(x, schemes[x.name]) for x in found]
+
+    def restricted(self, names: Sequence[str]) -> Plan:
+        """Only these layers, and the outputs, which say what the layers before them hand on."""
+        outputs = [x.name for x in self.assembler.prepared.layers if x.op_type == OUTPUT_OP]
+        kept = {n: c for n, c in self.plan.schemes if n in names or n in outputs}
+        return Plan.of(kept, self.plan.transforms)
+
+
+def gather(part: str, scene: Scene) -> Json:
+    """The figures of one part."""
+    if not scene.layers():
+        raise PlanError("the plan quantizes no layer: there is nothing to diagnose")
+    makers = {"layers": by_layer, "damage": damage_by_layer, "whole": at_the_output}
+    if part not in makers:
+        raise PlanError(f"unknown part of a diagnosis: {part!r}")
+    return makers[part](scene)
+
+
+# ------------------------------------------------------------------------------ other schemes
+
+
+def changed(plan: Plan, *, only: Sequence[str] | None = None, **fields: str) -> Plan:
+    """The plan with some fields of its layers' schemes set, where the field means something.
+
+    A weight type is changed only where it is s8 and integers are multiplied: four bits cannot
+    saturate, and weight-only layers compute in float.
+    """
+    made: dict[str, Scheme] = {}
+    for name, scheme in plan.as_dict().items():
+        integer = scheme.weight == "s8" and scheme.kind in ("static", "dynamic")
+        means = {
+            "weight": integer,
+            "rounding": integer,
+            "granularity": scheme.granularity == "tensor",
+            "activation": scheme.kind == "static",
+            "ranges": scheme.kind == "static",
+            "bias": scheme.kind == "static" and bool(scheme.weight),
+        }
+        wanted = {k: v for k, v in fields.items() if means[k] and (only is None or name in only)}
+        made[name] = dataclasses.replace(scheme, **wanted)
+    return Plan.of(made, plan.transforms)
+
+
+def without_saturation(plan: Plan) -> dict[str, Plan]:
+    """Ways to keep 8-bit products from saturating in 16 bits: {name: plan}.
+
+    u8 weights go with u8 activations (runtimes have no kernel for s8 × u8) and a float bias
+    (their scales are not raised to hold an int32 one).
+    """
+    return {
+        "u8": changed(plan, weight="u8", activation="u8", bias="float", rounding=""),
+        "s7": changed(plan, weight="s7", rounding=""),
+    }
+
+
+def cures(plan: Plan) -> dict[str, Plan]:
+    """Whole plans that cure one cause each; those that change nothing are left out."""
+    per_channel = changed(plan, granularity="channel")
+    found = {"channel": per_channel}
+    if any(s.weight == "s8" and s.kind != "weight" for s in plan.as_dict().values()):
+        found.update(without_saturation(per_channel))
+    if any(s.kind == "static" for s in plan.as_dict().values()):
+        found["mse"] = changed(plan, ranges="mse")
+    return {name: made for name, made in found.items() if made != plan}
+
+
+# ------------------------------------------------------------------------------- part: layers
+
+
+@dataclass
+class _Tally:
+    """Sums over samples for one layer of one view."""
+
+    signal: float = 0.0
+    exact: float = 0.0
+    device: float = 0.0
+    gap: float = 0.0
+    off: int = 0
+    count: int = 0
+
+
+@dataclass
+class _View:
+    """One plan layer by layer, in exact arithmetic and, where asked, on the device."""
+
+    scene: Scene
+    plan: Plan
+    first: Values
+    on_device: bool = False
+    tallies: dict[str, _Tally] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.apart = Apart(self.scene.assembler, self.plan, self.first)
+        model = self.apart.model(self.plan)
+        self.exact = self.scene.exact.open(apart.in_float_arithmetic(model), threads=1)
+        self.device: Session | None = None
+        if self.on_device:
+            self.device = self.scene.device.open(model, threads=1)
+        self.steps = {x.name: _step(self.scene.assembler, x) for x in self.apart.layers}
+        self.scene.alive()
+
+    def look(self, values: Values) -> None:
+        feeds = self.apart.feeds(values)
+        exact = self.exact.run(feeds)
+        device = exact if self.device is None else self.device.run(feeds)
+        for layer, a, b in zip(self.apart.layers, exact, device, strict=True):
+            want = values[layer.output]
+            tally = self.tallies.setdefault(layer.name, _Tally())
+            tally.signal += energy(want)
+            tally.exact += energy(a - want)
+            tally.device += energy(b - want)
+            tally.gap += energy(a - b)
+            tally.off += int(np.count_nonzero(np.abs(a - b) > STEPS * self.steps[layer.name]))
+            tally.count += a.size
+        self.scene.alive()
+
+    def error(self, name: str, *, device: bool = False) -> float:
+        """‖float − quantized‖ / ‖float‖ of a layer's output."""
+        tally = self.tallies[name]
+        return math.sqrt((tally.device if device else tally.exact) / max(tally.signal, 1e-30))
+
+    def off_share(self, name: str) -> float:
+        """Share of the output's values where device and exact arithmetic are steps apart."""
+        return self.tallies[name].off / max(1, self.tallies[name].count)
+
+    def saturating(self) -> list[str]:
+        return [n for n in self.tallies if self.off_share(n) >= OFF_SHARE]
+
+
+def by_layer(scene: Scene) -> Json:
+    """[{layer, device_err, exact_err, off_share, …}] with what is known of each cause."""
+    scene = with_ranges(scene)
+    float_run = apart.open_float(
+        scene.assembler.prepared, apart.tensors_for(scene.assembler.prepared, scene.plan)
+    )
+    first = float_run(scene.samples[0])
+    schemes = scene.plan.as_dict()
+    tensorwise = [n for n, s in schemes.items() if s.weight and s.granularity == "tensor"]
+    outliers = outlier_ratios(scene)
+    troubled = bias_troubles(scene)
+    planned = _View(scene, scene.plan, first, on_device=True)
+    views = {
+        "channel": _only(scene, tensorwise, first, on_device=True, granularity="channel"),
+        "percentile": _only(scene, list(outliers), first, ranges="percentile"),
+        "mse": _only(scene, list(outliers), first, ranges="mse"),
+        "bias_float": _only(scene, list(troubled), first, bias="float"),
+    }
+    _look(scene, float_run, [planned, *(v for v in views.values() if v)])
+    saturating = planned.saturating()
+    cured: dict[str, _View | None] = {}
+    if saturating:
+        for name, plan in without_saturation(scene.restricted(saturating)).items():
+            cured[name] = _View(scene, plan, first, on_device=True)
+        _look(scene, float_run, [v for v in cured.values() if v])
+    rows = []
+    for layer, scheme in scene.layers():
+        row = _row(layer, scheme, planned)
+        if layer.weight is not None:
+            row["channel_spread"] = channel_spread(scene.assembler, layer)
+        row |= _errors(layer.name, {**views, **cured})
+        if layer.name in outliers:
+            row["outlier_ratio"] = outliers[layer.name]
+        if layer.name in troubled:
+            row["bias"] = troubled[layer.name]
+        rows.append(row)
+    return {"rows": rows, "samples": len(scene.samples), "cpu_flags": cpu_flags()}
+
+
+def _row(layer: Layer, scheme: Scheme, planned: _View) -> Json:
+    return {
+        "layer": layer.name,
+        "op_type": layer.op_type,
+        "depthwise": layer.depthwise,
+        "parameters": layer.parameters,
+        "scheme": str(scheme),
+        "device_err": planned.error(layer.name, device=True),
+        "exact_err": planned.error(layer.name),
+        "off_share": planned.off_share(layer.name),
+    }
+
+
+def _errors(name: str, views: Mapping[str, _View | None]) -> Json:
+    """What other schemes would make of a layer: errors, and where the device was looked at too."""
+    found: Json = {}
+    for what, view in views.items():
+        if view is None or name not in view.tallies:
+            continue
+        found[f"{what}_err"] = view.error(name)
+        if view.on_device:
+            found[f"{what}_device_err"] = view.error(name, device=True)
+            found[f"{what}_off_share"] = view.off_share(name)
+    return found
+
+
+def _look(scene: Scene, float_run: Callable[[Values], Values], views: Sequence[_View]) -> None:
+    for feeds in scene.samples:
+        values = float_run(feeds)
+        for view in views:
+            view.look(values)
+
+
+def _only(
+    scene: Scene, names: Sequence[str], first: Values, *, on_device: bool = False, **fields: str
+) -> _View | None:
+    if not names:
+        return None
+    plan = changed(scene.restricted(names), only=names, **fields)
+    return _View(scene, plan, first, on_device=on_device)
+
+
+def with_ranges(scene: Scene) -> Scene:
+    """Percentile and MSE ranges beside those that were calibrated; few samples will do here."""
+    made = scene.assembler
+    known = made.statistics
+    missing = [m for m in ("percentile", "mse") if any(m not in by for by in known.ranges.values())]
+    if not missing:
+        return scene
+    found = calibrate(made.prepared, lambda: scene.samples, methods=["minmax", *missing])
+    scene.alive()
+    fresh = found.statistics.ranges
+    merged = {n: {**fresh.get(n, {}), **by} for n, by in known.ranges.items()}
+    assembler = Assembler(
+        made.prepared,
+        Statistics(merged, known.means, known.grams),
+        rounded=made.rounded,
+        max_opset=made.max_opset,
+    )
+    return dataclasses.replace(scene, assembler=assembler)
+
+
+# ----------------------------------------------------------------------- what needs no running
+
+
+def channel_spread(assembler: Assembler, layer: Layer) -> float:
+    """Largest channel range of a weight over the median one; dead channels do not count."""
+    values = assembler.weight(layer)
+    axis = assembler.channel_axis(layer)
+    peaks = np.abs(values).max(axis=tuple(i for i in range(values.ndim) if i != axis))
+    living = peaks[peaks > TINY_WEIGHT]
+    return float(living.max() / np.median(living)) if living.size else 1.0
+
+
+def outlier_ratios(scene: Scene) -> dict[str, float]:
+    """Layer → full range over that of 99.99 % of the values, where it is large.
+
+    Looked at are the tensors that the layer itself quantizes: its output, and inputs that reach
+    it in float. Layers whose ranges are clipped already are left out.
+    """
+    statistics = scene.assembler.statistics
+    prepared = scene.assembler.prepared
+    schemes = scene.plan.as_dict()
+    static = {x.output for x, s in scene.layers() if s.kind == "static"}
+    kept_float = {
+        x.output for x in prepared.layers if x.op_type == OUTPUT_OP and x.name not in schemes
+    }
+    found: dict[str, float] = {}
+    for layer, scheme in scene.layers():
+        if scheme.kind != "static" or scheme.ranges not in ("", "minmax"):
+            continue
+        tensors = [t for t in layer.inputs if t not in static]
+        if layer.op_type not in SAME_SCALE_OPS and layer.output not in kept_float:
+            tensors.append(layer.output)
+        ratios = [
+            _width(statistics.range_of(t, "minmax"))
+            / max(_width(statistics.range_of(t, "percentile")), 1e-30)
+            for t in tensors
+        ]
+        if ratios and max(ratios) >= OUTLIER_RATIO:
+            found[layer.name] = max(ratios)
+    return found
+
+
+def bias_troubles(scene: Scene) -> dict[str, Json]:
+    """Layers whose int32 bias saturates, or would if weight scales were not raised for it."""
+    found: dict[str, Json] = {}
+    for layer, scheme in scene.layers():
+        bias = scene.assembler.bias(layer) if layer.weight else None
+        if bias is None or scheme.kind != "static" or scheme.bias == "float":
+            continue
+        low, high = scene.assembler.statistics.range_of(layer.inputs[0], scheme.ranges)
+        scale, _ = integers.affine(
+            np.float32(low), np.float32(high), scheme.activation, symmetric=False
+        )
+        q = quantized_weight(layer, scheme, scene.assembler)
+        plain = np.asarray(np.float32(scale) * q.scale, dtype=np.float32)
+        _, without = integers.quantize_bias(bias, plain)
+        held = q.scale
+        if scheme.weight in ("s8", "s7"):  # as schemes/parts.py does
+            held = integers.scale_that_holds_bias(
+                q.scale, float(scale), bias, per_channel=q.axis is not None
+            )
+        _, saturated = integers.quantize_bias(bias, np.float32(scale) * held)
+        raised = int(np.count_nonzero(held != q.scale))
+        if without or saturated or raised:
+            weights = np.abs(scene.assembler.weight(layer))
+            found[layer.name] = {
+                "saturated": saturated,
+                "saturated_without_adjustment": without,
+                "raised_scales": raised,
+                "tiny_weights": int(np.count_nonzero((weights > 0) & (weights < TINY_WEIGHT))),
+                "values": int(bias.size),
+            }
+    return found
+
+
+def cpu_flags() -> list[str]:
+    """Which of the CPU's 8-bit dot products there are; empty where Linux does not tell."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            lines = [x for x in stream if x.startswith(("flags", "Features"))]
+    except OSError:
+        return []
+    flags = lines[0].split(":", 1)[1].split() if lines else []
+    return sorted(f for f in flags if "vnni" in f or f in ("avx2", "asimddp", "i8mm", "amx_int8"))
+
+
+# ------------------------------------------------------------------------------- part: damage
+
+
+def damage_by_layer(scene: Scene) -> Json:
+    """Layer → squared error at the model's output over the outputs' variance, layer alone."""
+    prepared = scene.assembler.prepared
+    samples = scene.samples[:DAMAGE_SAMPLES]
+    float_run = apart.open_float(prepared, apart.tensors_for(prepared, scene.plan))
+    first = float_run(samples[0])
+    view = Apart(scene.assembler, scene.plan, first)
+    model = apart.in_float_arithmetic(view.model(scene.plan))
+    exact = scene.exact.open(model, threads=1)
+    run = apart.open_deltas(prepared, view.layers)
+    squares = dict.fromkeys((x.name for x in view.layers), 0.0)
+    references: list[NDArray[Any]] = []
+    for feeds in samples:
+        values = float_run(feeds)
+        outputs = exact.run(view.feeds(values))
+        want = run(feeds, {})
+        references.append(want)
+        for layer, got in zip(view.layers, outputs, strict=True):
+            delta = got - values[layer.output]
+            squares[layer.name] += energy(run(feeds, {layer.output: delta}) - want)
+            scene.alive()
+    spread = variance(references)
+    rows = sum(len(r) for r in references)
+    return {
+        "damage": {name: value / rows / spread for name, value in squares.items()},
+        "samples": len(samples),
+    }
+
+
+# -------------------------------------------------------------------------------- part: whole
+
+
+def at_the_output(scene: Scene) -> Json:
+    """{name: {device, exact}}: damage at the model's output, as planned and with cures."""
+    scene = with_ranges(scene)
+    prepared = scene.assembler.prepared
+    float_run = apart.open_float(prepared, prepared.outputs)
+    references = [float_run(feeds)[prepared.outputs[0]] for feeds in scene.samples]
+    spread = variance(references)
+    found: Json = {}
+    for name, plan in {"planned": scene.plan, **cures(scene.plan)}.items():
+        try:
+            found[name] = _damages(scene, plan, references, spread)
+        except (DeviceError, PlanError) as error:
+            if name == "planned":
+                raise
+            # a cure that this device or opset cannot take is none: said, not hidden
+            found[name] = {"error": str(error)}
+    return {"whole": found, "samples": len(scene.samples)}
+
+
+def _damages(scene: Scene, plan: Plan, references: Sequence[NDArray[Any]], spread: float) -> Json:
+    by_name = {x.name: x for x in scene.assembler.prepared.layers}
+    for name, scheme in plan.as_dict().items():
+        reason = scene.device.refuses(by_name[name], scheme)
+        if reason:
+            raise PlanError(f"layer {name!r} cannot be {scheme}: {reason}")
+    model = scene.assembler.assemble(plan).data
+    rows = sum(len(r) for r in references)
+    figures = {}
+    for where, device in (("device", scene.device), ("exact", scene.exact)):
+        data = model if where == "device" else apart.in_float_arithmetic(model)
+        session = device.open(data, threads=1)
+        total = 0.0
+        for feeds, want in zip(scene.samples, references, strict=True):
+            total += energy(session.run(feeds)[0] - want)
+            scene.alive()
+        session.close()
+        figures[where] = total / rows / spread
+    return figures
+
+
+# ----------------------------------------------------------------------------------- figures
+
+
+def energy(x: NDArray[Any]) -> float:
+    flat = np.asarray(x, dtype=np.float64).reshape(-1)
+    return float(np.dot(flat, flat))
+
+
+def variance(outputs: Sequence[NDArray[Any]]) -> float:
+    """Mean squared distance of the samples' outputs from their mean, as in judge.py."""
+    rows = np.concatenate([np.asarray(x, np.float64).reshape(len(x), -1) for x in outputs])
+    spread = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
+    return spread or float((rows**2).sum(axis=1).mean()) or 1.0
+
+
+def _width(bounds: tuple[float, float]) -> float:
+    return max(bounds[1], 0.0) - min(bounds[0], 0.0)
+
+
+def _step(assembler: Assembler, layer: Layer) -> float:
+    """One of 255 steps of the layer's output; also the measure where the output stays float."""
+    return max(_width(assembler.statistics.range_of(layer.output, "minmax")) / 255.0, 1e-30)

@@ -1,0 +1,208 @@
+"""What needs a prepared model but no search: the layer analysis, and one model quantized as asked.
+
+Both work beside a run folder without touching its journal. In a folder that is no run the
+prepared model and the samples live in a temporary folder and go when the work is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from seqto import model as onnx_model
+from seqto import workplace
+from seqto.assemble import Assembler
+from seqto.calibrate import calibrate, load_statistics
+from seqto.config import Settings
+from seqto.contracts import CALIBRATION, Json, Plan
+from seqto.errors import ConfigError
+from seqto.evaluate import CORRECTIONS, variant_of
+from seqto.journal import read_events
+from seqto.samples import SampleStore, split_rows
+from seqto.tune import (
+    JOURNAL,
+    Job,
+    _header,
+    _pool,
+    _refuse_changes,
+    analysis_event,
+    calibration_methods,
+    default_plan,
+    model_identity,
+)
+from seqto.workplace import MODEL_FILE, STATISTICS_FILE, Workplace
+
+ANALYSIS_FILE = "analysis.json"
+CHECK_SAMPLES = 4  # random inputs that compare prepared and original where nothing is calibrated
+
+
+@contextlib.contextmanager
+def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
+    """The job's workplace and its header, with calibration samples only; no journal is written.
+
+    A run folder lends its prepared model and its ranges, if model and settings are the run's.
+    """
+    identity = model_identity(job.fetched)
+    job.out.mkdir(parents=True, exist_ok=True)
+    events = read_events(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else []
+    recorded = next((e for e in events if e["event"] == "header"), None)
+    if recorded is not None:
+        _refuse_changes(job, recorded, identity)
+    # beside the result, not in the system's folder: samples may be too large for that
+    with tempfile.TemporaryDirectory(prefix=".seqto-", dir=job.out) as scratch:
+        folder = Path(scratch) if recorded is None else job.out
+        place = _set_up(job, folder, samples=Path(scratch) / "samples")
+        yield place, _header(job, place, identity)
+
+
+def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
+    settings = job.settings
+    prepared = workplace.prepare_model(
+        job.fetched, folder, max_opset=settings.constraints.max_opset
+    )
+    # the same rows that a run with these settings would calibrate on
+    rows = split_rows(
+        len(job.data),
+        calibration=settings.data.calibration,
+        evaluation=0,
+        report=None,
+        seed=settings.data.seed,
+        calibration_rows=getattr(job.data, "calibration_rows", None),
+    )
+    store = SampleStore.build(
+        job.data,
+        samples,
+        splits={CALIBRATION: rows[CALIBRATION]},
+        inputs=prepared.inputs,
+        preprocess=job.preprocess,
+        max_bad_share=settings.data.max_bad_share,
+        progress=lambda done, total: job.progress("samples", done, total),
+    )
+    place = workplace.set_up(
+        job.fetched,
+        folder,
+        store,
+        prepared,
+        methods=calibration_methods(settings),
+        four_bits=False,
+        max_opset=settings.constraints.max_opset,
+        progress=job.progress,
+    )
+    _treat(job, place)
+    return place
+
+
+def _treat(job: Job, place: Workplace) -> None:
+    """Make the treated float model that the settings name, unless the run has made it."""
+    transforms = job.settings.quantize.transforms
+    if not [t for t in transforms if t not in CORRECTIONS]:
+        return
+    if (place.folder / "variants" / variant_of(transforms) / MODEL_FILE).is_file():
+        return
+    found = place.calibration
+    if found is None:
+        found = calibrate(place.prepared, workplace.batches_of(place.prepared, place.store))
+    workplace.add_variant(
+        place,
+        transforms,
+        methods=calibration_methods(job.settings),
+        four_bits=False,
+        peaks=found.peaks,
+    )
+
+
+def planned(job: Job, place: Workplace) -> Plan:
+    """The plan that the settings give: mode, exclusions, skip rules, transforms."""
+    schemes, _ = default_plan(job.settings, place)
+    return Plan.of(schemes, job.settings.quantize.transforms)
+
+
+# ------------------------------------------------------------------------------------- analysis
+
+
+def analyze(job: Job) -> Json:
+    """Rank the layers; analysis.json and plots/layer_errors go to `job.out`. Returns a report."""
+    from seqto.reports import plots
+    from seqto.reports.json_file import build_report, write_whole
+
+    with opened(job) as (place, header):
+        plan = planned(job, place)
+        if not plan.schemes:
+            raise ConfigError("every layer is excluded: there is nothing to analyze")
+        with _pool(job, place) as pool:
+            event = analysis_event(job, pool, plan)
+    report = build_report([header, event])
+    kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
+    text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(job.out / ANALYSIS_FILE, text.encode())
+    for kind in ("png", "svg"):
+        drawn = plots.draw(report, "layer_errors", kind=kind)
+        if drawn is not None:
+            write_whole(job.out / "plots" / f"layer_errors.{kind}", drawn)
+    return report
+
+
+# --------------------------------------------------------------------------------- one model
+
+
+def settings_for_one(settings: Settings) -> Settings:
+    """Settings for `quantize_once`: where nothing is calibrated, data may be left out."""
+    data = settings.data
+    if any(x is not None for x in (data.images, data.arrays, data.random)):
+        return settings
+    if settings.quantize.mode == "static" or settings.quantize.transforms:
+        why = (
+            "static quantization needs" if settings.quantize.mode == "static" else "transforms need"
+        )
+        raise ConfigError(
+            f"{why} samples to calibrate on: give --data, or use --mode weight or dynamic "
+            "without transforms, which work without"
+        )
+    chosen = dataclasses.replace(data, random=CHECK_SAMPLES, calibration=CHECK_SAMPLES)
+    return dataclasses.replace(settings, data=chosen)
+
+
+def quantize_once(job: Job, output: Path) -> Json:
+    """Quantize with the settings' mode and exclusions: {layers, size_bytes, sha256}, no run."""
+    output = Path(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".seqto-", dir=output.parent) as scratch:
+            place = _set_up(job, Path(scratch), samples=Path(scratch) / "samples")
+            plan = planned(job, place)
+            if not plan.schemes:
+                raise ConfigError("every layer is excluded: nothing is left to quantize")
+            made = _assembler_of(place, plan).assemble(plan)
+            # a model that its device cannot run is not handed out
+            session = job.device.open(made.data)
+            session.run(
+                place.store.batch(
+                    CALIBRATION, 0, workplace.feed_rows(place.prepared, place.store, 1)
+                )
+            )
+            session.close()
+            onnx_model.write_atomically(output, made.data)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {str(output)!r}: {error.strerror or error}: choose another place "
+            "or free some space"
+        ) from error
+    return {"layers": len(plan.schemes), "size_bytes": made.size_bytes, "sha256": made.sha256}
+
+
+def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
+    """The assembler for the float model, treated or not, that the plan is built on."""
+    folder = place.folder / "variants" / variant_of(plan.transforms)
+    if folder == place.folder / "variants" / variant_of(()):
+        return place.assembler
+    statistics, rounded = load_statistics(folder / STATISTICS_FILE)
+    return Assembler(
+        onnx_model.open_prepared(folder / MODEL_FILE),
+        statistics,
+        rounded=rounded,
+        max_opset=place.assembler.max_opset,
+    )

@@ -1,0 +1,95 @@
+"""From a few profiled uniform plans to milliseconds of every (layer, scheme).
+
+Schemes that run the same kernel share a profile: what is folded at load (fp16, weight-only) runs
+as float, four-bit static as eight-bit static.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seqto.contracts import Json, Layer, Plan, Scheme
+
+
+def kernel_of(code: str) -> str:
+    """The name of the kernel family that a scheme runs on."""
+    scheme = Scheme.parse(code)
+    if scheme.kind in ("fp32", "fp16", "weight"):
+        return "float"
+    if scheme.kind == "dynamic":
+        return "dynamic"
+    signed = "u8" if scheme.weight == "u8" else "s8"
+    granularity = "tensor" if scheme.granularity == "tensor" else "channel"
+    return f"static-{signed}-{scheme.activation}-{granularity}"
+
+
+def profile_plans(
+    layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]
+) -> dict[str, Plan]:
+    """Kernel family → a plan that runs as many layers as possible on it; and an alternating one."""
+    families = dict.fromkeys(
+        kernel_of(c) for x in layers if x.weight for c in menu[x.name] if c != "fp32"
+    )
+    plans = {"float": Plan()}
+    for family in families:
+        if family == "float":
+            continue
+        chosen = {}
+        for layer in layers:
+            static = family.startswith("static")
+            fitting = [
+                c
+                for c in menu[layer.name]
+                if (kernel_of(c) == family if layer.weight else static and c.startswith("static"))
+            ]
+            if fitting:
+                chosen[layer.name] = fitting[0]
+        plans[family] = Plan.of(chosen)
+    static_plans = [p for f, p in plans.items() if f.startswith("static")]
+    if static_plans:
+        every_other = dict(static_plans[0].schemes)
+        for layer in layers[::2]:
+            every_other.pop(layer.name, None)
+        plans["alternating"] = Plan.of(every_other)
+    return plans
+
+
+def latency_table(
+    layers: Sequence[Layer],
+    menu: Mapping[str, tuple[str, ...]],
+    profiles: Mapping[str, Json],
+    elements: Mapping[str, int],
+) -> dict[str, Any]:
+    """{latency_of, boundary_ms} for a Space."""
+    latency = {}
+    for layer in layers:
+        for code in menu[layer.name]:
+            family = kernel_of(code)
+            if not layer.weight and family.startswith("static"):
+                found = [f for f in profiles if f.startswith("static")]
+                family = found[0] if found else "float"
+            row = profiles.get(family, {}).get("layers_ms", {})
+            latency[(layer.name, code)] = float(row.get(layer.name, 0.0))
+    per_element = _conversion_ms_per_element(layers, profiles, elements)
+    return {
+        "latency_of": latency,
+        "boundary_ms": {name: count * per_element for name, count in elements.items()},
+    }
+
+
+def _conversion_ms_per_element(
+    layers: Sequence[Layer], profiles: Mapping[str, Json], elements: Mapping[str, int]
+) -> float:
+    """What changing one number between float and integer costs, from the alternating plan."""
+    row = profiles.get("alternating")
+    if not row:
+        return 0.0
+    static = {x.name for x in layers[1::2]}
+    maker = {x.output: x.name for x in layers if x.op_type != "Output"}
+    crossing = 0
+    for layer in layers:
+        for tensor in layer.inputs:
+            if (maker.get(tensor) in static) != (layer.name in static):
+                crossing += elements.get(tensor, 0)
+    return float(row.get("conversion_ms", 0.0)) / crossing if crossing else 0.0

@@ -1,0 +1,288 @@
+"""Choose each layer's treatment: probe, price, walk the trade-off, confirm, refine.
+
+1. Anchors: the fully quantized model of the papers and a few uniform plans, on real samples.
+2. Treatments of the float model and bias correction are tried on the best uniform plan.
+3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output.
+4. A noise model is fitted (noise.py); with exact bytes and profiled milliseconds it prices any
+   plan in microseconds.
+5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
+   noise + bytes + time; contiguous regions are flipped as a whole where that pays.
+6. Plans of the predicted front are confirmed on the evaluation samples, then neighbours of the
+   measured front are tried: the swaps that the model expects to pay most.
+
+Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
+smooth, while the loss on a few hundred samples moves in steps and rewards luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqto.contracts import EVALUATION, Answers, Ask, Plan, Space, Trial
+from seqto.pareto import front
+from seqto.strategies.noise import Descent, NoiseModel, Prices, fit, is_static
+
+BIAS_CORRECTION = "bias-correction"
+HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
+BATCH = 8
+PROBE_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Ends by itself after about `confirm` + `rounds` · `refine` trials; a budget may be less."""
+
+    objectives: tuple[str, ...] = ("loss", "size", "latency")
+    confirm: int = 24  # plans of the predicted front that are run
+    rounds: int = 3
+    refine: int = 12  # plans a round near the measured front
+
+    @property
+    def timed(self) -> bool:
+        return "latency" in self.objectives
+
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+        known: dict[str, Trial] = {}
+        yield from self._run(anchors(space), known)
+        treatment = yield from self._treatment(space, known)
+        damage = yield from self._probe(space, treatment)
+        model = fit(space, damage)
+        swept = [Plan.of(p, treatment) for p in self._sweeps(model)]
+        chosen = self._spread(model, swept, known)
+        yield from self._run([(p, f"swept {i + 1}") for i, p in enumerate(chosen)], known)
+        for number in range(self.rounds):
+            plans = self._neighbours(model, known)
+            yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
+
+    def _run(
+        self, plans: Sequence[tuple[Plan, str]], known: dict[str, Trial]
+    ) -> Generator[Ask, Answers, None]:
+        for start in range(0, len(plans), BATCH):
+            batch = plans[start : start + BATCH]
+            asked = Ask(tuple(p for p, _ in batch), tuple(n for _, n in batch), latency=self.timed)
+            trials = yield asked
+            known.update({t.plan.key: t for t in trials})
+
+    def _treatment(
+        self, space: Space, known: dict[str, Trial]
+    ) -> Generator[Ask, Answers, tuple[str, ...]]:
+        """The treatment that leaves the good uniform plan the least damage."""
+        base = Plan.of(good_uniform(space))
+        options = [t for t in space.transforms if t]
+        options += [(BIAS_CORRECTION,), *((*t, BIAS_CORRECTION) for t in options)]
+        plans = [(Plan(base.schemes, t), f"good uniform, {' + '.join(t)}") for t in options]
+        yield from self._run([(base, "good uniform"), *plans], known)
+        tried = [base, *(p for p, _ in plans)]
+        found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
+        return tried[min(found)[1]].transforms
+
+    def _probe(
+        self, space: Space, treatment: tuple[str, ...]
+    ) -> Generator[Ask, Answers, dict[tuple[str, str], float]]:
+        asked = [
+            (layer.name, code)
+            for layer in space.layers
+            for code in space.menu[layer.name]
+            if code not in ("fp32", "fp16")  # half precision is exact enough not to be asked
+        ]
+        damage: dict[tuple[str, str], float] = {}
+        for start in range(0, len(asked), PROBE_BATCH):
+            batch = asked[start : start + PROBE_BATCH]
+            plans = tuple(Plan.of({name: code}, treatment) for name, code in batch)
+            trials = yield Ask(plans, probe=True)
+            damage.update(
+                {key: damage_of(trial) for key, trial in zip(batch, trials, strict=True)}
+            )
+        return damage
+
+    # ----------------------------------------------------------------------------------- sweeps
+
+    def _sweeps(self, model: NoiseModel) -> list[dict[str, str]]:
+        """Plans for many exchange rates between noise, bytes and milliseconds."""
+        space = model.space
+        start = {x.name: space.menu[x.name][0] for x in space.layers}
+        _, all_bytes, all_ms = model.prices(start)
+        mixes = [(1.0, 0.0)]
+        if self.timed and space.latency_of:
+            mixes = [(1.0, 0.0), (1.0, 0.2), (0.5, 0.5), (0.1, 1.0)]
+        plans: list[dict[str, str]] = []
+        for share_bytes, share_ms in mixes:
+            plan = start
+            for rate in np.geomspace(1e-5, 3.0, 24):
+                byte_price = rate * share_bytes / max(all_bytes, 1.0)
+                ms_price = rate * share_ms / max(all_ms, 1e-9)
+                # the last rate's plan is near this one's: start there
+                plan = Descent(model, byte_price, ms_price).best_plan(plan)
+                plans.append(plan)
+        return plans
+
+    def _spread(
+        self, model: NoiseModel, plans: Iterable[Plan], known: Mapping[str, Trial]
+    ) -> list[Plan]:
+        """The predicted front without the hopeless, thinned to plans that lie apart."""
+        unique = {p.key: p for p in plans if p.key not in known}
+        fresh = list(unique.values())
+        prices = [model.prices(named(model.space, p)) for p in fresh]
+        limit = hopeless_damage(known.values())
+        kept = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
+        points = [self._point(prices[i]) for i in kept]
+        kept = [kept[i] for i in front(points)] if points else []
+        chosen = apart([self._point(prices[i]) for i in kept], self.confirm)
+        return [fresh[kept[i]] for i in sorted(chosen)]
+
+    def _point(self, prices: Prices) -> tuple[float, ...]:
+        noise, size, time = prices
+        return (noise, size, time) if self.timed else (noise, size)
+
+    # ----------------------------------------------------------------------------------- refine
+
+    def _neighbours(
+        self, model: NoiseModel, known: Mapping[str, Trial]
+    ) -> list[tuple[Plan, str]]:
+        """Changes to front plans that should give points no known trial dominates."""
+        trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
+        measured = [self._measured(t) for t in trials]
+        on_front = [trials[i] for i in front(measured)] if measured else []
+        limit = hopeless_damage(known.values())
+        offers: list[tuple[tuple[float, ...], Plan, str]] = []
+        for trial in on_front:
+            if damage_of(trial) > limit:
+                continue
+            for plan, note, delta in self._moves(model, trial):
+                if plan.key not in known:
+                    point = tuple(
+                        a + b for a, b in zip(self._measured(trial), self._point(delta), strict=True)
+                    )
+                    offers.append((point, plan, note))
+        points = [point for point, _, _ in offers]
+        better = [i for i in front([*points, *measured]) if i < len(points)]
+        chosen = apart([points[i] for i in better], self.refine)
+        return [offers[better[i]][1:] for i in sorted(chosen)]
+
+    def _measured(self, trial: Trial) -> tuple[float, ...]:
+        """Damage, bytes and (predicted scale of) milliseconds of a trial."""
+        time = trial.latency.median if trial.latency else 1e9
+        point = (damage_of(trial), float(trial.size_bytes), time)
+        return point if self.timed else point[:2]
+
+    def _moves(
+        self, model: NoiseModel, trial: Trial
+    ) -> Iterable[tuple[Plan, str, tuple[float, float, float]]]:
+        """Bundles of 1, 2, 4, 8 swaps, best exchange rate first, in each direction."""
+        space = model.space
+        plan = named(space, trial.plan)
+        now = model.prices(plan)
+        directions = {"smaller": (0, 1), "cleaner": (1, 0)}
+        if self.timed:
+            directions |= {"faster": (0, 2), "cleaner for time": (2, 0)}
+        for note, (pays, gains) in directions.items():
+            swaps = self._swaps(model, plan, now, pays=pays, gains=gains)
+            for count in (1, 2, 4, 8):
+                if count > len(swaps):
+                    break
+                changed = {**plan, **dict(swaps[:count])}
+                after = model.prices(changed)
+                delta = (after[0] - now[0], after[1] - now[1], after[2] - now[2])
+                yield Plan.of(changed, trial.plan.transforms), f"{note}, {count} swaps", delta
+        if BIAS_CORRECTION not in trial.plan.transforms:
+            treated = (*trial.plan.transforms, BIAS_CORRECTION)
+            noise = -0.05 * damage_of(trial)  # a guess that gets it tried, never believed
+            yield Plan(trial.plan.schemes, treated), "bias correction", (noise, 0.0, 0.0)
+
+    def _swaps(
+        self, model: NoiseModel, plan: dict[str, str], now: Prices, *, pays: int, gains: int
+    ) -> list[tuple[str, str]]:
+        """One swap a layer that lowers price `gains`, cheapest in price `pays` first."""
+        found = []
+        for layer in model.space.layers:
+            best = None
+            for code in model.space.menu[layer.name]:
+                if code == plan[layer.name]:
+                    continue
+                after = model.prices({**plan, layer.name: code})
+                gain, cost = now[gains] - after[gains], after[pays] - now[pays]
+                if gain <= 0:
+                    continue
+                rate = max(cost, 0.0) / gain
+                if best is None or rate < best[0]:
+                    best = (rate, layer.name, code)
+            if best is not None:
+                found.append(best)
+        return [(name, code) for _, name, code in sorted(found)]
+
+
+# ------------------------------------------------------------------------------------ small tools
+
+
+def anchors(space: Space) -> list[tuple[Plan, str]]:
+    """Plans that anybody would try first: the search must not miss them."""
+    full = {n: c for n, c in space.default.items() if n not in space.fixed}
+    found = [(Plan.of({**full, **space.fixed}), "fully quantized")]
+    codes = dict.fromkeys(c for menu in space.menu.values() for c in menu)
+    for code in codes:
+        if code in ("fp32", "static-u8") or "s4" in code or code.startswith("dynamic"):
+            continue
+        plan = {x.name: uniform_choice(space, x.name, code) for x in space.layers}
+        found.append((Plan.of(plan), f"uniform {code}"))
+    return list({plan.key: (plan, note) for plan, note in found}.values())
+
+
+def uniform_choice(space: Space, name: str, code: str) -> str:
+    """`code` where the layer has it; weightless layers follow a static plan."""
+    menu = space.menu[name]
+    if code in menu:
+        return code
+    if is_static(code):
+        return next((c for c in menu if is_static(c)), menu[0])
+    return menu[0]
+
+
+def good_uniform(space: Space) -> dict[str, str]:
+    """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel."""
+    plan = {}
+    for layer in space.layers:
+        wanted = ("static-s8", "static-u8") if layer.depthwise else ("static-u8", "static-s8")
+        menu = space.menu[layer.name]
+        found = [c for prefix in wanted for c in menu if c.startswith(prefix)]
+        plan[layer.name] = found[0] if found else menu[-1]
+    return plan
+
+
+def named(space: Space, plan: Plan) -> dict[str, str]:
+    """A plan as layer → code for every layer."""
+    given = dict(plan.schemes)
+    return {x.name: given.get(x.name, "fp32") for x in space.layers}
+
+
+def damage_of(trial: Trial) -> float:
+    """Damage at the output; what failed is beyond all measure."""
+    seen = next(iter(trial.measurements.values()), None)
+    if trial.error is not None or seen is None or seen.damage is None:
+        return 1e6
+    return seen.damage
+
+
+def hopeless_damage(trials: Iterable[Trial]) -> float:
+    """The smallest damage at which a known trial loses too much to be useful."""
+    bad = [damage_of(t) for t in trials if t.loss is not None and t.loss.value > HOPELESS_LOSS]
+    return min(bad, default=np.inf)
+
+
+def apart(points: Sequence[Sequence[float]], count: int) -> list[int]:
+    """Up to `count` points that lie far from each other: the extremes first, then the farthest."""
+    if len(points) <= count:
+        return list(range(len(points)))
+    table = np.array(points, dtype=float)
+    table[:, 0] = np.log10(np.maximum(table[:, 0], 1e-9))  # noise spans decades
+    span = np.ptp(table, axis=0)
+    table = (table - table.min(axis=0)) / np.where(span > 0, span, 1.0)
+    chosen = list(dict.fromkeys(int(i) for i in table.argmin(axis=0)))[:count]
+    while len(chosen) < count:
+        gaps = np.min(
+            np.linalg.norm(table[:, None, :] - table[None, chosen, :], axis=2), axis=1
+        )
+        chosen.append(int(gaps.argmax()))
+    return chosen

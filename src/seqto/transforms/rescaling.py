@@ -1,0 +1,173 @@
+"""Factors for the channels between layers: what limits them, and how they are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.errors import ConfigError
+from seqto.transforms.bounds import bounds_before_clips
+from seqto.transforms.graph import Draft, Floats, Link, Peaks, Reader, Weighted
+
+# A channel a thousand times off its neighbours has a quarter of an 8-bit step left: beyond that
+# there is nothing to save, only the noise of near-dead channels to blow up.
+LARGEST_FACTOR = 1e3
+PROVEN, CALIBRATED = "proven", "calibrated"
+CALIBRATED_MARGIN = 0.9  # unseen samples go further than calibration did
+PROVEN_MARGIN = 1.0 - 1e-5  # proofs are in doubles, the model computes in single precision
+
+
+def output_ranges(draft: Draft, layer: Weighted) -> Floats:
+    """Largest weight of each output channel."""
+    values = np.abs(draft.array(layer.weight))
+    others = tuple(i for i in range(values.ndim) if i != layer.out_axis)
+    ranges: Floats = values.max(axis=others)
+    return ranges
+
+
+def input_ranges(draft: Draft, reader: Reader) -> Floats:
+    """Largest weight that each of the producer's channels meets."""
+    layer, values = reader.layer, np.abs(draft.array(reader.layer.weight))
+    if layer.depthwise:
+        ranges = values.reshape(layer.inputs, -1).max(axis=1)
+    else:
+        others = tuple(i for i in range(values.ndim) if i != layer.in_axis)
+        ranges = values.max(axis=others)
+    return per_channel(ranges, reader.repeat)
+
+
+def per_channel(values: NDArray[Any], repeat: int) -> Floats:
+    """The largest of each run of `repeat` values."""
+    largest: Floats = values.reshape(-1, repeat).max(axis=1).astype(np.float64)
+    return largest
+
+
+def rescale(draft: Draft, link: Link, factors: Floats) -> None:
+    """Multiply the producer's output channels, divide the readers' input channels."""
+    _scale_outputs(draft, link, factors)
+    for reader in link.readers:
+        scale_inputs(draft, reader, 1.0 / factors)
+
+
+def _scale_outputs(draft: Draft, link: Link, factors: Floats) -> None:
+    layer = link.producer
+    values = draft.array(layer.weight)
+    draft.put(layer.weight, values * _along(factors, values.ndim, layer.out_axis))
+    node = draft.makers[layer.output]
+    biases = [(node, 2)] if len(node.input) > 2 and node.input[2] else []
+    for other in draft.proto.graph.node:
+        if other.name in link.shifts:
+            index = next(i for i, x in enumerate(other.input) if x in draft.constants)
+            biases.append((other, index))
+    for owner, index in biases:
+        name = draft.own_bias(owner, index)
+        # a Gemm's bias may be one number for all channels: the product spreads it out
+        draft.put(name, draft.array(name) * factors)
+
+
+def scale_inputs(draft: Draft, reader: Reader, factors: Floats) -> None:
+    layer, values = reader.layer, draft.array(reader.layer.weight)
+    if layer.depthwise:
+        spread = np.repeat(factors, layer.outputs // layer.inputs)
+        draft.put(layer.weight, values * _along(spread, values.ndim, 0))
+        return
+    spread = np.repeat(factors, reader.repeat)
+    draft.put(layer.weight, values * _along(spread, values.ndim, layer.in_axis))
+
+
+def _along(values: Floats, ndim: int, axis: int) -> Floats:
+    return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
+
+
+# ------------------------------------------------------------------------------------ factors
+
+
+def check_clip(clip: str, *, name: str) -> None:
+    if clip not in (PROVEN, CALIBRATED):
+        raise ConfigError(f"{name}: clip is {clip!r}, use {PROVEN!r} or {CALIBRATED!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far each channel goes, at present: calibrated peaks, and what meets a Clip."""
+
+    peaks: Mapping[str, Floats]
+    at_clips: Mapping[str, Floats]
+    margin: float
+
+    @classmethod
+    def of(cls, draft: Draft, peaks: Peaks, *, clip: str) -> Reach:
+        seen = {name: values.astype(np.float64) for name, values in peaks.items()}
+        if clip == CALIBRATED:
+            return cls(seen, seen, CALIBRATED_MARGIN)
+        return cls(seen, bounds_before_clips(draft, peaks), PROVEN_MARGIN)
+
+    def after(self, link: Link, factors: Floats) -> Reach:
+        """The reach once the link's tensors are multiplied by `factors`."""
+        tensors = link.tensors
+        return Reach(
+            _multiplied(self.peaks, tensors, factors),
+            _multiplied(self.at_clips, tensors, factors),
+            self.margin,
+        )
+
+    def between(self, link: Link) -> Floats | None:
+        """Peaks of the first tensor behind the producer that has any."""
+        for tensor in link.tensors:
+            found = self.peaks.get(tensor)
+            if found is not None and len(found) % link.producer.outputs == 0:
+                return per_channel(found, len(found) // link.producer.outputs)
+        return None
+
+    def room(self, link: Link) -> tuple[NDArray[np.bool_], Floats] | str:
+        """Which channels no Clip ever acts on, and by how much each of these may grow."""
+        channels = link.producer.outputs
+        free = np.ones(channels, np.bool_)
+        ceiling = np.full(channels, LARGEST_FACTOR)
+        for limit in link.limits:
+            if not np.isfinite(limit.bound):
+                continue
+            known = [self.at_clips[x] for x in limit.tensors if x in self.at_clips]
+            if not known or len(known[0]) % channels:
+                return f"a clip at {limit.bound:g} lies between and may act in every channel"
+            reach = per_channel(known[0], len(known[0]) // channels)
+            room = self.margin * limit.bound
+            # a channel that calibration never woke up says nothing about where it would end
+            within = (reach > 0) & (reach <= room)
+            free &= within
+            growth = np.where(within, room / np.where(within, reach, 1.0), 1.0)
+            ceiling = np.minimum(ceiling, growth)
+        if not free.any():
+            return "a clip between may act in every channel, so none can be scaled"
+        return free, ceiling
+
+
+def settle(wishes: Floats, live: NDArray[np.bool_], free: NDArray[np.bool_]) -> Floats:
+    """Wished factors made relative: a factor common to all channels would change nothing.
+
+    Channels that cannot move stay at 1, so the others are set in relation to what those wished;
+    without any such, the geometric mean becomes 1 and activations keep their magnitude.
+    """
+    stuck = live & ~free
+    anchors = stuck if stuck.any() else live & free
+    factors = np.ones_like(wishes)
+    if anchors.any():
+        middle = np.exp(np.log(wishes[anchors]).mean())
+        factors = np.where(live & free, wishes / middle, 1.0)
+    bounded: Floats = np.clip(factors, 1.0 / LARGEST_FACTOR, LARGEST_FACTOR)
+    return bounded
+
+
+def _multiplied(
+    peaks: Mapping[str, Floats], tensors: Iterable[str], factors: Floats
+) -> dict[str, Floats]:
+    changed = dict(peaks)
+    for tensor in tensors:
+        if tensor in changed and len(changed[tensor]) % len(factors) == 0:
+            repeat = len(changed[tensor]) // len(factors)
+            changed[tensor] = changed[tensor] * np.repeat(factors, repeat)
+    return changed

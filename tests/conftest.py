@@ -1,0 +1,1 @@
+"""Makes tests/ importable for the folders below it (`from nets import …`)."""

@@ -1,0 +1,251 @@
+"""Small nets, built in code, and samples for them.
+
+residual    x ─ Conv ─ Relu ─┬─ Conv(depthwise) ─ Clip ─ Conv ─ Add ─ GlobalAveragePool ─ Flatten ─ Gemm ─ y
+                             └───────────────────────────────┘
+branches    x ─ Conv ─ Relu ─┬─ Conv ─ Relu ─┐
+                             └─ MaxPool ─────┴─ Concat ─ AveragePool ─ Conv ─ GlobalAveragePool ─ Flatten ─ y
+dense       x ─ MatMul ─ Add ─ Relu ─ Gemm ─ y
+two_inputs  a ─ Conv ─ Relu ─ GlobalAveragePool ─ Flatten ─┬─ Concat ─ Gemm ─ y
+            b ─ Gemm ─ Relu ──────────────────────────────┘
+reshaped    x ─ Conv ─┬─ Shape ─ Gather ─ Mul(4) ─ Concat ─┐
+                      └──────────────────────────────────┴─ Reshape ─ MatMul ─ y
+transposed  x ─ Conv ─ Relu ─ ConvTranspose ─ Sigmoid ─ MaxPool ─ Transpose ─ y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+IR_OF_OPSET = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7}
+SIDE = 10
+CLASSES = 5
+
+
+class Net:
+    """Collects nodes and weights; each call returns the name of its result."""
+
+    def __init__(self, *, opset: int = 13, seed: int = 0, named: bool = True) -> None:
+        self.opset, self.named = opset, named
+        self.rng = np.random.default_rng(seed)
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+
+    def weight(self, *shape: int, scale: float | NDArray[Any] = 1.0) -> str:
+        fan_in = int(np.prod(shape[1:])) or 1
+        values = self.rng.standard_normal(shape) / np.sqrt(fan_in) * scale
+        return self.constant(values.astype(np.float32))
+
+    def constant(self, values: NDArray[Any]) -> str:
+        name = f"const_{len(self.weights)}_with_a_long_name"
+        self.weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def add(self, op: str, inputs: Sequence[str], *, output: str = "", **attributes: Any) -> str:
+        position = len(self.nodes)
+        result = output or f"{op.lower()}_{position}_result"
+        name = f"/net/{op}_{position}" if self.named else ""
+        self.nodes.append(helper.make_node(op, list(inputs), [result], name=name, **attributes))
+        return result
+
+    def conv(
+        self,
+        x: str,
+        channels: tuple[int, int],
+        *,
+        kernel: int = 3,
+        group: int = 1,
+        bias: bool = True,
+        scale: float | NDArray[Any] = 1.0,
+        **attributes: Any,
+    ) -> str:
+        cin, cout = channels
+        inputs = [x, self.weight(cout, cin // group, kernel, kernel, scale=scale)]
+        if bias:
+            inputs.append(self.constant(self.rng.standard_normal(cout).astype(np.float32) * 0.3))
+        pad = kernel // 2
+        shape = {"kernel_shape": [kernel, kernel], "pads": [pad] * 4, "group": group}
+        return self.add("Conv", inputs, **{**shape, **attributes})
+
+    def gemm(self, x: str, sizes: tuple[int, int], *, output: str = "", trans: int = 1) -> str:
+        fan_in, fan_out = sizes
+        shape = (fan_out, fan_in) if trans else (fan_in, fan_out)
+        w = self.constant((self.rng.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32))
+        b = self.constant(self.rng.standard_normal(fan_out).astype(np.float32) * 0.1)
+        return self.add("Gemm", [x, w, b], output=output, transB=trans)
+
+    def clip(self, x: str, low: float, high: float) -> str:
+        if self.opset < 11:
+            return self.add("Clip", [x], min=low, max=high)
+        bounds = [self.constant(np.array(v, dtype=np.float32)) for v in (low, high)]
+        return self.add("Clip", [x, *bounds])
+
+    def pad(self, x: str, pads: list[int]) -> str:
+        if self.opset < 11:
+            return self.add("Pad", [x], pads=pads, mode="constant")
+        return self.add("Pad", [x, self.constant(np.array(pads, dtype=np.int64))])
+
+    def batch_norm(self, x: str, channels: int) -> str:
+        rng = self.rng
+        parts = [
+            rng.uniform(0.5, 1.5, channels),
+            rng.standard_normal(channels),
+            rng.standard_normal(channels),
+            rng.uniform(0.5, 2.0, channels),
+        ]
+        inputs = [x, *(self.constant(p.astype(np.float32)) for p in parts)]
+        return self.add("BatchNormalization", inputs)
+
+    def model(
+        self, inputs: Mapping[str, Sequence[int | str]], outputs: Mapping[str, Sequence[int | str]]
+    ) -> Any:
+        def value(name: str, shape: Sequence[int | str]) -> Any:
+            return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
+
+        given = [value(n, s) for n, s in inputs.items()]
+        if self.opset < 9:  # IR 3: initializers are inputs too
+            given += [value(t.name, t.dims) for t in self.weights if t.data_type == 1]
+            given += [
+                helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
+                for t in self.weights
+                if t.data_type != 1
+            ]
+        graph = helper.make_graph(
+            self.nodes, "net", given, [value(n, s) for n, s in outputs.items()], self.weights
+        )
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        proto.ir_version = IR_OF_OPSET.get(self.opset, 10)
+        onnx.checker.check_model(proto, full_check=True)
+        return proto
+
+
+def residual(
+    *,
+    opset: int = 13,
+    batch: int | str = "N",
+    named: bool = True,
+    batch_norm: bool = False,
+    padded: bool = False,
+    uneven: bool = False,
+    seed: int = 0,
+) -> Any:
+    """uneven: the depthwise channels' weights differ by factors, so that one scale hurts."""
+    net = Net(opset=opset, seed=seed, named=named)
+    x = net.pad("x", [0, 0, 1, 1, 0, 0, 1, 1]) if padded else "x"
+    pads = [0] * 4 if padded else [1] * 4
+    x = net.conv(x, (3, 8), bias=not batch_norm, pads=pads)
+    x = net.batch_norm(x, 8) if batch_norm else x
+    short = net.add("Relu", [x])
+    scale = np.geomspace(0.05, 20.0, 8).reshape(8, 1, 1, 1) if uneven else 1.0
+    x = net.conv(short, (8, 8), group=8, bias=not batch_norm, scale=scale)
+    x = net.batch_norm(x, 8) if batch_norm else x
+    x = net.clip(x, 0.0, 6.0)
+    x = net.conv(x, (8, 8), kernel=1)
+    x = net.add("Add", [x, short])
+    x = net.add("GlobalAveragePool", [x])
+    x = net.add("Flatten", [x])
+    net.gemm(x, (8, CLASSES), output="y")
+    return net.model({"x": [batch, 3, SIDE, SIDE]}, {"y": [batch, CLASSES]})
+
+
+def branches(*, opset: int = 13, seed: int = 1) -> Any:
+    net = Net(opset=opset, seed=seed)
+    trunk = net.add("Relu", [net.conv("x", (3, 6))])
+    left = net.add("Relu", [net.conv(trunk, (6, 6), kernel=1)])
+    right = net.add("MaxPool", [trunk], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    x = net.add("Concat", [left, right], axis=1)
+    x = net.add("AveragePool", [x], kernel_shape=[2, 2], strides=[2, 2])
+    x = net.conv(x, (12, CLASSES), kernel=1)
+    x = net.add("GlobalAveragePool", [x])
+    net.add("Flatten", [x], output="y")
+    return net.model({"x": ["N", 3, SIDE, SIDE]}, {"y": ["N", CLASSES]})
+
+
+def dense(*, opset: int = 13, seed: int = 2) -> Any:
+    net = Net(opset=opset, seed=seed)
+    x = net.add("MatMul", ["x", net.weight(12, 16)])
+    x = net.add("Add", [x, net.constant(net.rng.standard_normal(16).astype(np.float32))])
+    x = net.add("Relu", [x])
+    net.gemm(x, (16, CLASSES), output="y")
+    return net.model({"x": ["N", 12]}, {"y": ["N", CLASSES]})
+
+
+def two_inputs(*, seed: int = 3) -> Any:
+    net = Net(seed=seed)
+    a = net.add("Relu", [net.conv("a", (3, 4))])
+    a = net.add("Flatten", [net.add("GlobalAveragePool", [a])])
+    b = net.add("Relu", [net.gemm("b", (6, 4), trans=0)])
+    x = net.add("Concat", [a, b], axis=1)
+    net.gemm(x, (8, CLASSES), output="y")
+    return net.model({"a": ["N", 3, SIDE, SIDE], "b": ["N", 6]}, {"y": ["N", CLASSES]})
+
+
+def reshaped(*, seed: int = 4) -> Any:
+    net = Net(seed=seed)
+    x = net.conv("x", (3, 4))
+    shape = net.add("Shape", [x])
+    first = net.add("Gather", [shape, net.constant(np.array([0], dtype=np.int64))], axis=0)
+    height = net.add("Gather", [shape, net.constant(np.array([2], dtype=np.int64))], axis=0)
+    rows = net.add("Mul", [first, net.constant(np.array([4], dtype=np.int64))])
+    rest = net.constant(np.array([SIDE], dtype=np.int64))
+    target = net.add("Concat", [rows, height, rest], axis=0)
+    x = net.add("Reshape", [x, target])
+    net.add("MatMul", [x, net.weight(SIDE, CLASSES)], output="y")
+    return net.model({"x": ["N", 3, "H", SIDE]}, {"y": ["M", "H", CLASSES]})
+
+
+def transposed(*, seed: int = 5) -> Any:
+    net = Net(seed=seed)
+    x = net.add("Relu", [net.conv("x", (3, 4))])
+    bias = net.constant(net.rng.standard_normal(6).astype(np.float32))
+    x = net.add("ConvTranspose", [x, net.weight(4, 6, 2, 2), bias], strides=[2, 2])
+    x = net.add("Sigmoid", [x])
+    x = net.add("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2])
+    net.add("Transpose", [x], perm=[0, 2, 3, 1], output="y")
+    return net.model({"x": ["N", 3, SIDE, SIDE]}, {"y": ["N", SIDE, SIDE, 6]})
+
+
+def pictures(count: int, *, seed: int = 0) -> NDArray[np.float32]:
+    """Blobs of different colours: smooth, so that pooling does not average them away."""
+    rng = np.random.default_rng(seed)
+    tint = rng.standard_normal((count, 3, 1, 1)) * 1.5
+    noise = rng.standard_normal((count, 3, SIDE, SIDE)) * 0.7
+    return (tint + noise).astype(np.float32)
+
+
+def run(
+    model: Any, feeds: Mapping[str, NDArray[Any]], *, exact: bool = False
+) -> list[NDArray[Any]]:
+    """Outputs of a proto or of bytes; exact: no graph optimization, quantization in float."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    if exact:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return [np.asarray(o) for o in session.run(None, dict(feeds))]
+
+
+def save(model: Any, path: Path) -> Path:
+    onnx.save_model(model, str(path))
+    return path
+
+
+def save_samples(path: Path, count: int, *, model: Any | None = None, seed: int = 0) -> Path:
+    """An .npz of pictures; labels are the model's own answers with every tenth one wrong."""
+    x = pictures(count, seed=seed)
+    arrays: dict[str, NDArray[Any]] = {"x": x}
+    if model is not None:
+        labels = run(model, {"x": x})[0].argmax(axis=1)
+        labels[::10] = (labels[::10] + 1) % CLASSES
+        arrays["labels"] = labels.astype(np.int64)
+    np.savez(path, **arrays)
+    return path

@@ -1,0 +1,357 @@
+"""Plan → model: what a plan says is what the file computes."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fake_quant
+import nets
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper
+
+from seqto.assemble import Assembler, opset_needed, unfit
+from seqto.calibrate import calibrate
+from seqto.contracts import (
+    ACTIVATION_TYPES,
+    RANGES,
+    WEIGHT_TYPES,
+    Layer,
+    Plan,
+    Scheme,
+)
+from seqto.errors import PlanError
+from seqto.model import prepare
+
+METHODS = ("minmax", "percentile", "mse")
+NETS = {
+    "residual": nets.residual,
+    "branches": nets.branches,
+    "dense": nets.dense,
+    "two_inputs": nets.two_inputs,
+    "reshaped": nets.reshaped,
+    "transposed": nets.transposed,
+}
+quick = settings(max_examples=20, deadline=None, derandomize=True)
+
+
+@functools.cache
+def assembler_of(net: str) -> Assembler:
+    prepared = prepare(NETS[net]())
+    feeds = [feeds_of(net, rows=1, seed=i) for i in range(6)]
+    grams = [x for x in prepared.layers if x.weight and not x.depthwise]
+    if net in ("transposed", "reshaped"):
+        grams = []
+    found = calibrate(prepared, lambda: feeds, methods=METHODS, gram_layers=grams)
+    return Assembler(prepared, found.statistics)
+
+
+def feeds_of(net: str, *, rows: int = 3, seed: int = 100) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    specs = prepare(NETS[net]()).inputs
+    sizes = {s.name: [rows, *(d or 4 for d in s.shape[1:])] for s in specs}
+    return {n: rng.standard_normal(s).astype(np.float32) for n, s in sizes.items()}
+
+
+# --------------------------------------------------------------------------- all codes there are
+
+GRID = [
+    Scheme("static", w, a, g, b, r, o)
+    for w in WEIGHT_TYPES
+    for a in ACTIVATION_TYPES
+    for g in ("channel", "tensor")
+    for b in ("", "float")
+    for r in ("", *RANGES[1:])
+    for o in ("", "output")
+]
+GRID += [Scheme("static", "", a, ranges=r) for a in ACTIVATION_TYPES for r in ("", *RANGES[1:])]
+GRID += [
+    Scheme(k, w, granularity=g, rounding=o)
+    for k in ("weight", "dynamic")
+    for w in WEIGHT_TYPES
+    for g in ("channel", "tensor", "block32")
+    for o in ("", "output")
+]
+GRID += [Scheme("fp32"), Scheme("fp16")]
+
+
+def test_a_code_read_back_is_its_scheme() -> None:
+    for scheme in GRID:
+        assert Scheme.parse(str(scheme)) == scheme
+
+
+def test_codes_tell_schemes_apart() -> None:
+    assert len({str(s) for s in GRID}) == len(GRID)
+
+
+@pytest.mark.parametrize("code", ["", "int8", "static-s8-u8-chanel", "weight-s9", "static-s8-bias"])
+def test_an_unknown_code_is_refused(code: str) -> None:
+    with pytest.raises(PlanError):
+        Scheme.parse(code)
+
+
+names = st.text(min_size=1, max_size=12)
+plans = st.builds(
+    lambda pairs, transforms: Plan.of(pairs, transforms),
+    st.dictionaries(names, st.sampled_from(GRID), max_size=6),
+    st.lists(st.sampled_from(["equalize", "smooth-0.5", "bias-correction"]), max_size=2),
+)
+
+
+@given(plans)
+def test_a_plan_survives_json_and_keeps_its_key(plan: Plan) -> None:
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert again.key == plan.key
+
+
+@given(st.dictionaries(names, st.sampled_from(GRID), max_size=6))
+def test_the_order_in_which_layers_are_named_does_not_matter(schemes: dict[str, Scheme]) -> None:
+    turned = dict(reversed(list(schemes.items())))
+    assert Plan.of(schemes) == Plan.of(turned)
+    explicit = {**schemes, "one that stays float": Scheme("fp32")}
+    assert Plan.of(explicit).key == Plan.of(schemes).key
+
+
+# ------------------------------------------------------------------------------- random plans
+
+
+def codes_for(assembler: Assembler, layer: Layer, *, dynamic: bool) -> list[str]:
+    """Everything that this layer can be here."""
+    roundable = layer.name in assembler.statistics.grams
+    found = []
+    for scheme in GRID:
+        if scheme.granularity.startswith("block") or (scheme.ranges not in ("", *METHODS)):
+            continue
+        if scheme.rounding and (not roundable or scheme.granularity != "channel"):
+            continue
+        if scheme.rounding and scheme.weight == "u8":
+            continue
+        if scheme.kind == "dynamic" and not dynamic:
+            continue
+        if not unfit(layer, scheme):
+            found.append(str(scheme))
+    return found
+
+
+@st.composite
+def plans_for(draw: Any, net: str, *, dynamic: bool) -> Plan:
+    assembler = assembler_of(net)
+    chosen: dict[str, str] = {}
+    for layer in assembler.prepared.layers:
+        codes = codes_for(assembler, layer, dynamic=dynamic)
+        chosen[layer.name] = draw(st.sampled_from(["fp32", *codes]))
+    return Plan.of(chosen)
+
+
+@pytest.mark.parametrize("net", NETS)
+@quick
+@given(data=st.data())
+def test_any_plan_computes_what_it_says(net: str, data: Any) -> None:
+    """Against a second implementation, in exact arithmetic, but for single steps of rounding."""
+    plan = data.draw(plans_for(net, dynamic=False))
+    assembler = assembler_of(net)
+    feeds = feeds_of(net)
+    made = assembler.assemble(plan)
+    got = nets.run(made.data, feeds, exact=True)
+    want = fake_quant.compute(assembler, plan, feeds)
+    for a, b in zip(got, want, strict=True):
+        spread = float(np.abs(b).max())
+        # sums of products are rounded in another order where bias and weights are not the same
+        # tensors: a value next to a step may fall to its other side
+        assert np.quantile(np.abs(a - b), 0.9) <= 1e-5 * spread, str(plan)
+        assert float(np.abs(a - b).max()) <= 0.05 * spread, str(plan)
+
+
+@pytest.mark.parametrize("net", ["residual", "dense", "two_inputs"])
+@quick
+@given(data=st.data())
+def test_any_plan_loads_and_runs_with_all_optimizations(net: str, data: Any) -> None:
+    plan = data.draw(plans_for(net, dynamic=True))
+    made = assembler_of(net).assemble(plan)
+    onnx.checker.check_model(onnx.load_from_string(made.data))
+    (got,) = nets.run(made.data, feeds_of(net))
+    assert got.shape == (3, nets.CLASSES)
+    assert np.isfinite(got).all()
+    assert made.size_bytes == len(made.data)
+
+
+@pytest.mark.parametrize("net", ["residual", "branches", "two_inputs"])
+@quick
+@given(data=st.data())
+def test_layers_outside_a_plan_keep_their_weights_bit_for_bit(net: str, data: Any) -> None:
+    plan = data.draw(plans_for(net, dynamic=True))
+    assembler = assembler_of(net)
+    made = onnx.load_from_string(assembler.assemble(plan).data)
+    after = {t.name: numpy_helper.to_array(t) for t in made.graph.initializer}
+    for layer in assembler.prepared.layers:
+        if layer.weight and plan.scheme_of(layer.name).kind == "fp32":
+            np.testing.assert_array_equal(after[layer.weight], assembler.weight(layer))
+            if layer.bias:
+                np.testing.assert_array_equal(after[layer.bias], assembler.bias(layer))
+
+
+def test_the_empty_plan_gives_floats_answers_exactly() -> None:
+    for net in NETS:
+        assembler = assembler_of(net)
+        feeds = feeds_of(net)
+        got = nets.run(assembler.assemble(Plan()).data, feeds)
+        want = nets.run(assembler.prepared.proto, feeds)
+        np.testing.assert_array_equal(got[0], want[0])
+
+
+# ------------------------------------------------------------------------------- opset and size
+
+
+def test_the_opset_is_the_lowest_that_the_plan_needs() -> None:
+    assembler = assembler_of("residual")
+    conv = assembler.prepared.layers[0].name
+    wanted = {
+        "static-s8-u8-channel": 13,
+        "weight-s8-channel": 13,
+        "fp16": 13,
+        "dynamic-s8-tensor": 13,
+        "weight-s4-channel": 21,
+        "static-s8-u16-channel": 21,
+    }
+    for code, opset in wanted.items():
+        made = assembler.assemble(Plan.of({conv: code}))
+        assert made.opset == opset == opset_needed(Scheme.parse(code))
+        versions = onnx.load_from_string(made.data).opset_import
+        assert [(o.domain, o.version) for o in versions] == [("", opset)]
+
+
+def test_only_standard_operators_are_written() -> None:
+    for net in NETS:
+        assembler = assembler_of(net)
+        for layer in assembler.prepared.layers:
+            for code in codes_for(assembler, layer, dynamic=True)[::7]:
+                proto = onnx.load_from_string(assembler.assemble(Plan.of({layer.name: code})).data)
+                assert {n.domain for n in proto.graph.node} <= {""}
+
+
+def test_max_opset_refuses_what_is_newer() -> None:
+    known = assembler_of("residual")
+    bounded = Assembler(known.prepared, known.statistics, max_opset=20)
+    conv = known.prepared.layers[0].name
+    with pytest.raises(PlanError, match="opset 21 and max_opset is 20"):
+        bounded.assemble(Plan.of({conv: "weight-s4-channel"}))
+    assert bounded.assemble(Plan.of({conv: "weight-s8-channel"})).opset == 13
+
+
+def test_an_unknown_layer_is_an_error_with_near_names() -> None:
+    with pytest.raises(PlanError, match=r"no layer '/net/Conv_00'.*did you mean.*/net/Conv_0'"):
+        assembler_of("residual").assemble(Plan.of({"/net/Conv_00": "fp16"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("Add", "weight-s8-channel"),
+        ("Add", "fp16"),
+        ("Add", "static-s8-u8-channel"),
+        ("Conv", "static-u8"),
+        ("Conv", "weight-u8-channel"),
+        ("Conv", "weight-s4-tensor"),
+        ("Conv", "dynamic-s4-channel"),
+    ],
+)
+def test_what_a_layer_cannot_be_is_refused_with_the_reason(kind: str, code: str) -> None:
+    assembler = assembler_of("residual")
+    layer = next(x for x in assembler.prepared.layers if x.op_type == kind)
+    with pytest.raises(PlanError, match="cannot be"):
+        assembler.assemble(Plan.of({layer.name: code}))
+
+
+@pytest.mark.parametrize("net", ["residual", "dense"])
+def test_bytes_of_says_what_a_layer_costs_in_the_file(net: str) -> None:
+    assembler = assembler_of(net)
+    plain = assembler.assemble(Plan()).size_bytes
+    for layer in [x for x in assembler.prepared.layers if x.weight]:
+        was = assembler.bytes_of(layer, Scheme("fp32"))
+        for code in ("fp16", "weight-s8-channel", "weight-s8-tensor"):
+            now = assembler.bytes_of(layer, Scheme.parse(code))
+            grown = assembler.assemble(Plan.of({layer.name: code})).size_bytes - plain
+            # the plan's own note, and the length of the graph's length
+            assert abs(grown - (now - was)) <= 48, (layer.name, code)
+
+
+# ---------------------------------------------------------------------------------- same bytes
+
+PROGRAM = """
+import nets, sys
+import test_assemble as t
+from seqto.contracts import Plan
+plan = Plan.of({"/net/Conv_0": "static-s8-u8-channel", "/net/Conv_2": "weight-s4-channel",
+                "/net/Add_5": "static-u8", "/net/Gemm_8": "dynamic-s8-channel"})
+print(t.assembler_of("residual").assemble(plan).sha256)
+"""
+
+
+def test_the_same_plan_gives_the_same_bytes_in_every_process() -> None:
+    here = Path(__file__).parent
+    found = set()
+    for seed in ("1", "77"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join([str(here), *sys.path])},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.add(done.stdout.strip())
+    assert len(found) == 1
+
+
+def test_the_plan_is_in_the_models_metadata() -> None:
+    assembler = assembler_of("residual")
+    plan = Plan.of({x.name: "fp16" for x in assembler.prepared.layers if x.weight})
+    proto = onnx.load_from_string(assembler.assemble(plan).data)
+    assert {p.key: p.value for p in proto.metadata_props} == {"seqto": "fp16:0-2,5"}
+
+
+def test_two_plans_of_the_same_model_differ_in_nothing_but_what_they_say() -> None:
+    assembler = assembler_of("residual")
+    first = assembler.assemble(Plan.of({"/net/Conv_0": "fp16"}))
+    again = assembler.assemble(Plan.of({"/net/Conv_0": "fp16"}))
+    other = assembler.assemble(Plan.of({"/net/Conv_2": "fp16"}))
+    assert first.sha256 == again.sha256 != other.sha256
+
+
+# ------------------------------------------------------------------------------------- biases
+
+
+def test_a_bias_too_large_for_its_scale_raises_the_weights_scale() -> None:
+    """onnxruntime#22020: dead weights make a scale so fine that an int32 bias saturates."""
+    net = nets.Net()
+    weight = net.constant((np.random.default_rng(0).standard_normal((4, 3, 1, 1)) * 1e-9).astype("f4"))
+    bias = net.constant(np.array([5.0, -3.0, 0.5, 0.0], dtype=np.float32))
+    net.add("Conv", ["x", weight, bias], output="y")
+    side = nets.SIDE
+    prepared = prepare(net.model({"x": ["N", 3, side, side]}, {"y": ["N", 4, side, side]}))
+    feeds = {"x": nets.pictures(2)}
+    assembler = Assembler(prepared, calibrate(prepared, lambda: [feeds]).statistics)
+    made = assembler.assemble(Plan.of({prepared.layers[0].name: "static-s8-u8-channel"}))
+    assert not made.saturated_biases
+    got, want = nets.run(made.data, feeds, exact=True)[0], nets.run(prepared.proto, feeds)[0]
+    np.testing.assert_allclose(got, want, atol=0.03)
+
+
+def test_bias_correction_brings_the_mean_output_nearer() -> None:
+    assembler = assembler_of("dense")
+    feeds = feeds_of("dense", rows=200, seed=5)
+    plain = Plan.of({x.name: "weight-s4-channel" for x in assembler.prepared.layers if x.weight})
+    fixed = Plan.of(dict(plain.schemes), ["bias-correction"])
+    want = nets.run(assembler.prepared.proto, feeds)[0].mean(axis=0)
+    gaps = [
+        np.abs(nets.run(assembler.assemble(p).data, feeds)[0].mean(axis=0) - want).sum()
+        for p in (plain, fixed)
+    ]
+    assert gaps[1] < gaps[0]

@@ -29,16 +29,32 @@ if TYPE_CHECKING:
     )
     from seqto.tune import tune
 
+_CONTRACTS = (
+    "Data",
+    "Device",
+    "Layer",
+    "Measurement",
+    "Plan",
+    "Result",
+    "Scheme",
+    "Session",
+    "Strategy",
+    "Task",
+    "Trial",
+)
+_ERRORS = (
+    "ConfigError",
+    "DataError",
+    "DeviceError",
+    "JournalError",
+    "ModelError",
+    "PlanError",
+    "SeqtoError",
+)
 _HOMES = {
     "tune": "seqto.tune",
-    **dict.fromkeys(
-        "Data Device Layer Measurement Plan Result Scheme Session Strategy Task Trial".split(),
-        "seqto.contracts",
-    ),
-    **dict.fromkeys(
-        "ConfigError DataError DeviceError JournalError ModelError PlanError SeqtoError".split(),
-        "seqto.errors",
-    ),
+    **dict.fromkeys(_CONTRACTS, "seqto.contracts"),
+    **dict.fromkeys(_ERRORS, "seqto.errors"),
 }
 
 __all__ = [

@@ -215,22 +215,21 @@ def unfit(layer: Layer, scheme: Scheme, *, max_opset: int | None = None) -> str 
     if max_opset is not None and opset_needed(scheme) > max_opset:
         return f"it needs opset {opset_needed(scheme)} and max_opset is {max_opset}"
     if layer.weight is None:
-        if scheme.kind != "static" or scheme.weight:
-            return "the layer has no weights; it can be fp32 or static-<activation type>"
-        return None
-    if scheme.kind == "fp16":
-        return None
-    if not scheme.weight:
-        return "no weight type is given"
-    if scheme.kind == "dynamic" and (
-        layer.op_type == "ConvTranspose" or scheme.weight == "s4"
-    ):
-        return "ONNX has no integer op for it"
-    if scheme.kind == "weight" and scheme.weight == "u8":
-        return "weight-only needs a signed type"
-    if scheme.weight == "s4" and scheme.granularity == "tensor":
-        return "four bits a tensor are too few: use channel"
-    return None
+        fits = scheme.kind == "static" and not scheme.weight
+        return None if fits else "it has no weights: it can be fp32 or static-<activation type>"
+    return _unfit_weight(layer, scheme)
+
+
+def _unfit_weight(layer: Layer, scheme: Scheme) -> str | None:
+    reasons = {
+        "no weight type is given": scheme.kind != "fp16" and not scheme.weight,
+        "ONNX has no integer op for it": scheme.kind == "dynamic"
+        and (layer.op_type == "ConvTranspose" or scheme.weight == "s4"),
+        "weight-only needs a signed type": scheme.kind == "weight" and scheme.weight == "u8",
+        "four bits for a whole tensor are too few: use channel": scheme.weight == "s4"
+        and scheme.granularity == "tensor",
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 class _Walk:

@@ -81,9 +81,7 @@ def calibrate(
             for method in wanted:
                 ranges[name][method] = range_by(method, r.histogram, r.low, r.high)
     means = {
-        n: (r.total / r.count).astype(np.float32)
-        for n, r in running.items()
-        if r.total is not None
+        n: (r.total / r.count).astype(np.float32) for n, r in running.items() if r.total is not None
     }
     peaks = {n: r.peak for n, r in running.items() if r.peak is not None}
     return Calibration(Statistics(ranges, means, grams), peaks, samples)
@@ -327,9 +325,7 @@ def load_statistics(
     return Statistics(ranges, means, {}), rounded
 
 
-def element_counts(
-    prepared: Prepared, feeds: Mapping[str, NDArray[Any]]
-) -> dict[str, int]:
+def element_counts(prepared: Prepared, feeds: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """How many numbers each tensor between layers holds for one sample."""
     session, names = _session_with_outputs(prepared)
     rows = len(next(iter(feeds.values())))

@@ -248,8 +248,8 @@ def run_tune(options: argparse.Namespace) -> int:
 def _jobs(options: argparse.Namespace, settings: Settings) -> list[Any]:
     import dataclasses
 
+    from seqto.job import fetch, make_job
     from seqto.sources import parse_source
-    from seqto.tune import fetch, make_job
 
     paths = options.models or ([settings.model.path] if settings.model.path else [])
     if not paths:
@@ -270,9 +270,7 @@ def _jobs(options: argparse.Namespace, settings: Settings) -> list[Any]:
 def _distinct(names: list[str]) -> list[str]:
     """Folder names: nothing of a model's name may leave the run folder."""
     safe = ["".join(c if c.isalnum() or c in "-_.+" else "-" for c in n).strip(".") for n in names]
-    return [
-        n if n and safe.count(n) == 1 else f"{n or 'model'}-{i}" for i, n in enumerate(safe)
-    ]
+    return [n if n and safe.count(n) == 1 else f"{n or 'model'}-{i}" for i, n in enumerate(safe)]
 
 
 def _tuned(options: argparse.Namespace, job: Any) -> Result:
@@ -302,7 +300,7 @@ def _live(options: argparse.Namespace, job: Any) -> Any:
 
 def _show(options: argparse.Namespace, result: Result) -> None:
     if options.json:
-        picks = {k: v for k, v in result.recommended.items()}
+        picks = dict(result.recommended)
         line = {"event": "result", "folder": result.folder, "recommended": picks}
         print(json.dumps({**line, "front": list(result.front)}))
         return

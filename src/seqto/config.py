@@ -1,7 +1,7 @@
 """TOML and command-line overrides → settings. An unknown key is an error that names the nearest.
 
 The sections are the records below; docs/config.md is generated from them, so every field has
-its comment in `HELP`.
+its explanation beside it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from seqto.contracts import Json
 from seqto.errors import ConfigError, nearest
 
 
-def _help(text: str, default: Any = None, **more: Any) -> Any:
+def _help(text: str, default: Any = None) -> Any:
     """A field with its one-line explanation."""
-    if "default_factory" in more:
-        return field(metadata={"help": text}, **more)
     return field(default=default, metadata={"help": text})
 
 
@@ -53,8 +51,9 @@ class DataSettings:
     seed: int = _help("of the splits", 0)
     chunk: int = _help("samples run between two looks at the clock; 0 = chosen", 0)
     max_bad_share: float = _help("share of unreadable samples that is still put up with", 0.05)
-    preprocess: dict[str, Any] = _help(
-        "resize, crop, channels, mean, std, layout, interpolation, or preset", default_factory=dict
+    preprocess: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "resize, crop, channels, mean, std, layout, interpolation, or preset"},
     )
 
 
@@ -105,7 +104,9 @@ class SearchSettings:
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
     kind: str = _help("ort, tvm, or a plug-in's name", "ort")
-    settings: dict[str, Any] = _help("the device's own keys", default_factory=dict)
+    settings: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "the device's own keys"}
+    )
     threads: int = _help("threads while latency is measured; 0 = the device's choice", 0)
     timeout_s: float = _help("a silent worker is ended after this", 300.0)
     memory_mb: int | None = _help("a worker that holds more is ended")
@@ -139,9 +140,24 @@ class Settings:
 
 # settings that may change between two calls on one run folder without changing any figure
 FREE = frozenset(
-    "search.jobs search.max_trials search.max_minutes search.max_loss device.timeout_s "
-    "device.memory_mb search.tolerance model.path model.offline model.cache model.endpoint data.images "
-    "data.labels data.arrays data.chunk search.objectives".split()
+    (
+        "search.jobs",
+        "search.max_trials",
+        "search.max_minutes",
+        "search.max_loss",
+        "search.tolerance",
+        "search.objectives",
+        "device.timeout_s",
+        "device.memory_mb",
+        "model.path",
+        "model.offline",
+        "model.cache",
+        "model.endpoint",
+        "data.images",
+        "data.labels",
+        "data.arrays",
+        "data.chunk",
+    )
 )
 PATHS = ("model.path", "data.images", "data.labels", "data.arrays")
 
@@ -162,9 +178,14 @@ def read_toml(path: str | Path) -> Json:
     for dotted in PATHS:
         section, key = dotted.split(".")
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
-        if isinstance(value, str) and not value.startswith("hub:") and value not in (
-            "folders",
-            "none",
+        if (
+            isinstance(value, str)
+            and not value.startswith("hub:")
+            and value
+            not in (
+                "folders",
+                "none",
+            )
         ):
             tables[section][key] = str((folder / value).resolve())
     return tables
@@ -176,7 +197,9 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
     for section, values in tables.items():
         if not isinstance(values, Mapping):
             known = [f.name for f in dataclasses.fields(Settings)]
-            raise ConfigError(f"unknown key {section!r} outside of a table{nearest(section, known)}")
+            raise ConfigError(
+                f"unknown key {section!r} outside of a table{nearest(section, known)}"
+            )
         merged[section] = dict(values)
     for dotted, value in (overrides or {}).items():
         section, _, key = dotted.partition(".")
@@ -189,7 +212,8 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
         if not last:
             raise ConfigError(f"setting {dotted!r} has no key: write section.key=value")
         target[last] = value
-    return _record(Settings, merged, where="")
+    made: Settings = _record(Settings, merged, where="")
+    return made
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from seqto import config
 from seqto.contracts import Fetched
-from seqto.tune import Job, make_job
+from seqto.job import Job, make_job
 
 SETTINGS: dict[str, Any] = {
     "data": {

@@ -21,5 +21,5 @@ def usable_devices() -> list[tuple[str, bool, str]]:
         return rows
     from seqto.devices import tvm
 
-    rows += [(f"tvm ({name})", *tvm.usable(name)) for name in tvm.PRESETS]
+    rows += [(f"tvm ({name})", *tvm.preset(name).usable()) for name in tvm.PRESETS]
     return rows

@@ -25,7 +25,7 @@ from seqto.evidence import OFF_SHARE, PARTS
 from seqto.reports.sentences import percent, shorten
 
 if TYPE_CHECKING:
-    from seqto.tune import Job
+    from seqto.job import Job
     from seqto.workers import Pool
 
 KIND = "diagnosis"
@@ -83,11 +83,11 @@ def diagnose_job(job: Job) -> list[Json]:
 
     from seqto.model import write_atomically
     from seqto.once import opened, planned
-    from seqto.tune import _pool
+    from seqto.tune import open_pool
 
     with opened(job) as (place, _):
         plan = planned(job, place)
-        with _pool(job, place) as pool:
+        with open_pool(job, place) as pool:
             found = diagnose(pool, plan, profiles=_profiled(pool, plan))
     if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
         raise DeviceError(found[0]["message"])
@@ -177,7 +177,7 @@ HALF_AS_MUCH_AGAIN = 1.5  # nearer figures of few samples are not told apart
 
 
 def _saturation(rows: Sequence[Json], whole: Mapping[str, Json], flags: Sequence[str]) -> Json:
-    hit = [r for r in rows if r["off_share"] >= OFF_SHARE]
+    hit = [r for r in rows if r["off_share"] >= OFF_SHARE and not _overflows(r)]
     hit.sort(key=lambda r: r["exact_err"] ** 2 - r["device_err"] ** 2)
     names = [r["layer"] for r in hit]
     figures: Json = {
@@ -278,9 +278,13 @@ def _bias(rows: Sequence[Json]) -> Json:
     saturated = [r for r in troubled if r["bias"]["saturated"]]
     raised = [r for r in troubled if r["bias"]["raised_scales"]]
     costly = [r for r in raised if r["exact_err"] >= BIAS_COST * r["bias_float_err"]]
-    figures = {
+    figures: Json = {
         "layers": {
-            r["layer"]: {**r["bias"], **_picked(r, "exact_err bias_float_err")} for r in troubled
+            r["layer"]: {
+                **r["bias"],
+                **_picked(r, "device_err exact_err bias_float_err bias_float_device_err"),
+            }
+            for r in troubled
         },
         "saturated_values": sum(r["bias"]["saturated"] for r in saturated),
         "raised_scales": sum(r["bias"]["raised_scales"] for r in raised),
@@ -290,21 +294,31 @@ def _bias(rows: Sequence[Json]) -> Json:
     named = _unlike(saturated, costly)
     if saturated:
         text += f", {figures['saturated_values']} values"
+    overflowing = [r["layer"] for r in saturated if _overflows(r)]
+    figures["overflowing_on_device"] = overflowing
+    if overflowing:
+        text += f", and on this device the sums of {len(overflowing)} overflow"
     if raised:
-        kept = "" if saturated else " because"
-        text += (
-            f"{';' if saturated else ''}{kept} weight scales were raised to hold the bias in "
-            f"{_count(raised)}, which costs precision in {len(costly)}"
-        )
+        cost = f"precision in {len(costly)}" if costly else "no precision"
+        text += f"; weight scales were raised to hold it in {_count(raised)}, which costs {cost}"
     if named:
-        worst = max(named, key=lambda r: r["exact_err"] ** 2 - r["bias_float_err"] ** 2)
+        worst = max(named, key=lambda r: r["device_err"] ** 2 - r["bias_float_device_err"] ** 2)
         text += (
-            f" (largest: {_name(worst)}, error {percent(worst['exact_err'])} → "
-            f"{percent(worst['bias_float_err'])} with a float bias); cure: bias = float"
+            f" (largest: {_name(worst)}, error {percent(worst['device_err'])} → "
+            f"{percent(worst['bias_float_device_err'])} with a float bias); cure: bias = float"
         )
         if figures["tiny_weights"]:
             text += f", or the denormals transform ({figures['tiny_weights']} weights below 1e-7)"
     return _finding("bias", text, [r["layer"] for r in named], figures)
+
+
+def _overflows(row: Json) -> bool:
+    """int32 sums run over where the bias alone fills them: gone when the bias is float."""
+    return (
+        row["off_share"] >= OFF_SHARE
+        and row.get("bias", {}).get("saturated", 0) > 0
+        and row["bias_float_off_share"] < OFF_SHARE
+    )
 
 
 def _outliers(rows: Sequence[Json], whole: Mapping[str, Json]) -> Json:
@@ -335,7 +349,7 @@ def _outliers(rows: Sequence[Json], whole: Mapping[str, Json]) -> Json:
             f"cure: ranges = {by}"
         )
     elif hit:
-        text += "; clipping them costs as much as it brings; cure: the smooth transform, or 16 bits"
+        text += "; clipping them costs as much as it brings; cure: the smooth transform"
     return _finding("outliers", text, [r["layer"] for r in hit], figures)
 
 
@@ -364,9 +378,9 @@ def _sensitive(rows: Sequence[Json], damage: Mapping[str, float], samples: int) 
             f"{len(chosen)} of {len(order)} layers)"
         )
         return _finding("sensitive", text, [], figures)
-    verb = "layer makes" if len(chosen) == 1 else "layers make"
+    verb = "makes" if len(chosen) == 1 else "make"
     text = (
-        f"sensitive: {len(chosen)} of {len(order)} {verb} half of the damage at the output, with "
+        f"sensitive: {len(chosen)} of {len(order)} layers {verb} half of the damage at the output, with "
         f"{figures['parameters']:,} parameters (largest: {shorten(order[0], 60)}, alone "
         f"{percent(damage[order[0]])} of the outputs' variance, in exact arithmetic); cure: keep "
         "them float, or give them a finer scheme"
@@ -432,4 +446,4 @@ def _share(names: Sequence[str], damage: Mapping[str, float]) -> float | None:
 
 def _of_damage(figures: Json) -> str:
     share = figures["share_of_damage"]
-    return "" if share is None else f" with {share:.0%} of the damage at the output"
+    return "" if share is None else f" with {share * 100:.0f} % of the damage at the output"

@@ -68,9 +68,7 @@ def _seconds_per_sample(job: Any, prepared: onnx_model.Prepared) -> float:
     """One measured run of the float model, with zeros of the right shape."""
     import numpy as np
 
-    feeds = {
-        s.name: np.zeros([d or 1 for d in s.shape], dtype=s.dtype) for s in prepared.inputs
-    }
+    feeds = {s.name: np.zeros([d or 1 for d in s.shape], dtype=s.dtype) for s in prepared.inputs}
     session = job.device.open(Path(job.fetched.path).read_bytes(), threads=1)
     session.run(feeds)
     began = time.perf_counter()

@@ -154,7 +154,7 @@ class Bench:
         feeds = self.store.batch(job["split"], 0, job["batch"])
         session.time_ms(feeds)
         best = min(session.time_ms(feeds) for _ in range(3))
-        return 1e3 * job["batch"] / best
+        return 1e3 * float(job["batch"]) / best
 
     def memory(self, job: Json, _channel: Channel) -> Json:
         """Peak resident bytes of one plan alone; the worker is fresh and ends after it."""
@@ -178,7 +178,8 @@ class Bench:
 
         plan = Plan.from_json(job["plan"])
         assembler = self.assembler(variant_of(plan.transforms))
-        step = assembler.prepared.inputs[0].shape[:1][0] or 1  # a fixed batch stays whole
+        shape = assembler.prepared.inputs[0].shape
+        step = (shape[0] if shape else None) or 1  # a fixed batch stays whole
         rows = max(step, min(job["samples"], self.store.rows(CALIBRATION)) // step * step)
         samples = [self.store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)]
         scene = Scene(
@@ -223,7 +224,7 @@ def node_owners(assembler: Assembler) -> dict[str, str]:
     for node in assembler.prepared.proto.graph.node:
         if node.name in layer_of:
             owner[node.name] = layer_of[node.name]
-            owner.update({tensor: layer_of[node.name] for tensor in node.output})
+            owner.update(dict.fromkeys(node.output, layer_of[node.name]))
     return owner
 
 

@@ -27,6 +27,7 @@ from seqto.apart import Apart, Values
 from seqto.assemble import Assembler, Statistics
 from seqto.calibrate import calibrate
 from seqto.contracts import Device, Json, Layer, Plan, Scheme, Session
+from seqto.cures import changed, cures, without_saturation
 from seqto.errors import DeviceError, PlanError
 from seqto.model import OUTPUT_OP, SAME_SCALE_OPS
 from seqto.schemes import integers
@@ -78,54 +79,6 @@ def gather(part: str, scene: Scene) -> Json:
     return makers[part](scene)
 
 
-# ------------------------------------------------------------------------------ other schemes
-
-
-def changed(plan: Plan, *, only: Sequence[str] | None = None, **fields: str) -> Plan:
-    """The plan with some fields of its layers' schemes set, where the field means something.
-
-    A weight type is changed only where it is s8 and integers are multiplied: four bits cannot
-    saturate, and weight-only layers compute in float.
-    """
-    made: dict[str, Scheme] = {}
-    for name, scheme in plan.as_dict().items():
-        integer = scheme.weight == "s8" and scheme.kind in ("static", "dynamic")
-        means = {
-            "weight": integer,
-            "rounding": integer,
-            "granularity": scheme.granularity == "tensor",
-            "activation": scheme.kind == "static",
-            "ranges": scheme.kind == "static",
-            "bias": scheme.kind == "static" and bool(scheme.weight),
-        }
-        wanted = {k: v for k, v in fields.items() if means[k] and (only is None or name in only)}
-        made[name] = dataclasses.replace(scheme, **wanted)
-    return Plan.of(made, plan.transforms)
-
-
-def without_saturation(plan: Plan) -> dict[str, Plan]:
-    """Ways to keep 8-bit products from saturating in 16 bits: {name: plan}.
-
-    u8 weights go with u8 activations (runtimes have no kernel for s8 × u8) and a float bias
-    (their scales are not raised to hold an int32 one).
-    """
-    return {
-        "u8": changed(plan, weight="u8", activation="u8", bias="float", rounding=""),
-        "s7": changed(plan, weight="s7", rounding=""),
-    }
-
-
-def cures(plan: Plan) -> dict[str, Plan]:
-    """Whole plans that cure one cause each; those that change nothing are left out."""
-    per_channel = changed(plan, granularity="channel")
-    found = {"channel": per_channel}
-    if any(s.weight == "s8" and s.kind != "weight" for s in plan.as_dict().values()):
-        found.update(without_saturation(per_channel))
-    if any(s.kind == "static" for s in plan.as_dict().values()):
-        found["mse"] = changed(plan, ranges="mse")
-    return {name: made for name, made in found.items() if made != plan}
-
-
 # ------------------------------------------------------------------------------- part: layers
 
 
@@ -163,8 +116,10 @@ class _View:
 
     def look(self, values: Values) -> None:
         feeds = self.apart.feeds(values)
-        exact = self.exact.run(feeds)
-        device = exact if self.device is None else self.device.run(feeds)
+        exact = [np.asarray(x, np.float32) for x in self.exact.run(feeds)]
+        device = exact
+        if self.device is not None:
+            device = [np.asarray(x, np.float32) for x in self.device.run(feeds)]
         for layer, a, b in zip(self.apart.layers, exact, device, strict=True):
             want = values[layer.output]
             tally = self.tallies.setdefault(layer.name, _Tally())
@@ -205,7 +160,7 @@ def by_layer(scene: Scene) -> Json:
         "channel": _only(scene, tensorwise, first, on_device=True, granularity="channel"),
         "percentile": _only(scene, list(outliers), first, ranges="percentile"),
         "mse": _only(scene, list(outliers), first, ranges="mse"),
-        "bias_float": _only(scene, list(troubled), first, bias="float"),
+        "bias_float": _only(scene, list(troubled), first, on_device=True, bias="float"),
     }
     _look(scene, float_run, [planned, *(v for v in views.values() if v)])
     saturating = planned.saturating()
@@ -340,9 +295,8 @@ def bias_troubles(scene: Scene) -> dict[str, Json]:
         if bias is None or scheme.kind != "static" or scheme.bias == "float":
             continue
         low, high = scene.assembler.statistics.range_of(layer.inputs[0], scheme.ranges)
-        scale, _ = integers.affine(
-            np.float32(low), np.float32(high), scheme.activation, symmetric=False
-        )
+        bounds = np.asarray(low, np.float32), np.asarray(high, np.float32)
+        scale, _ = integers.affine(*bounds, scheme.activation, symmetric=False)
         q = quantized_weight(layer, scheme, scene.assembler)
         plain = np.asarray(np.float32(scale) * q.scale, dtype=np.float32)
         _, without = integers.quantize_bias(bias, plain)

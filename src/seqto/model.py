@@ -24,8 +24,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 QUANTIZED_OPS = frozenset(
-    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul ConvInteger "
-    "MatMulInteger QGemm QLinearAdd MatMulNBits DynamicQuantizeMatMul".split()
+    (
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "QLinearConv",
+        "QLinearMatMul",
+        "QLinearAdd",
+        "QGemm",
+        "ConvInteger",
+        "MatMulInteger",
+        "MatMulNBits",
+        "DynamicQuantizeMatMul",
+    )
 )
 WEIGHTED_OPS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 FOLLOWING_ACTIVATIONS = frozenset(("Relu", "Clip"))
@@ -34,7 +45,8 @@ MOVING_OPS = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"
 # weightless ops whose result has the same scale as what went in
 SAME_SCALE_OPS = frozenset(("MaxPool", "Pad", "Slice", "Transpose", "Resize")) | MOVING_OPS
 WEIGHTLESS_OPS = (
-    frozenset("Add Mul Concat AveragePool GlobalAveragePool LeakyRelu Sigmoid MatMul".split())
+    frozenset(("Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool"))
+    | frozenset(("LeakyRelu", "Sigmoid", "MatMul"))
     | SAME_SCALE_OPS
     | FOLLOWING_ACTIVATIONS
 )

@@ -21,19 +21,13 @@ from seqto.config import Settings
 from seqto.contracts import CALIBRATION, Json, Plan
 from seqto.errors import ConfigError
 from seqto.evaluate import CORRECTIONS, variant_of
+from seqto.identity import header as make_header
+from seqto.identity import model_identity, refuse_changes
+from seqto.job import Job, calibration_methods
 from seqto.journal import read_events
 from seqto.samples import SampleStore, split_rows
-from seqto.tune import (
-    JOURNAL,
-    Job,
-    _header,
-    _pool,
-    _refuse_changes,
-    analysis_event,
-    calibration_methods,
-    default_plan,
-    model_identity,
-)
+from seqto.space import analysis_event, default_plan
+from seqto.tune import JOURNAL, open_pool
 from seqto.workplace import MODEL_FILE, STATISTICS_FILE, Workplace
 
 ANALYSIS_FILE = "analysis.json"
@@ -51,12 +45,12 @@ def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
     events = read_events(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else []
     recorded = next((e for e in events if e["event"] == "header"), None)
     if recorded is not None:
-        _refuse_changes(job, recorded, identity)
+        refuse_changes(job, recorded, identity)
     # beside the result, not in the system's folder: samples may be too large for that
     with tempfile.TemporaryDirectory(prefix=".seqto-", dir=job.out) as scratch:
         folder = Path(scratch) if recorded is None else job.out
         place = _set_up(job, folder, samples=Path(scratch) / "samples")
-        yield place, _header(job, place, identity)
+        yield place, make_header(job, place, identity)
 
 
 def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
@@ -133,7 +127,7 @@ def analyze(job: Job) -> Json:
         plan = planned(job, place)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: there is nothing to analyze")
-        with _pool(job, place) as pool:
+        with open_pool(job, place) as pool:
             event = analysis_event(job, pool, plan)
     report = build_report([header, event])
     kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}

@@ -24,9 +24,7 @@ def kernel_of(code: str) -> str:
     return f"static-{signed}-{scheme.activation}-{granularity}"
 
 
-def profile_plans(
-    layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]
-) -> dict[str, Plan]:
+def profile_plans(layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]) -> dict[str, Plan]:
     """Kernel family → a plan that runs as many layers as possible on it; and an alternating one."""
     families = dict.fromkeys(
         kernel_of(c) for x in layers if x.weight for c in menu[x.name] if c != "fp32"

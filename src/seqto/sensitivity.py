@@ -36,9 +36,7 @@ def layer_errors(
 ) -> list[Json]:
     """[{layer, qdq_err, xmodel_err}] for every layer that the plan quantizes."""
     schemes = plan.as_dict()
-    layers = [
-        x for x in assembler.prepared.layers if x.op_type != OUTPUT_OP and x.name in schemes
-    ]
+    layers = [x for x in assembler.prepared.layers if x.op_type != OUTPUT_OP and x.name in schemes]
     float_run = _open(assembler.prepared.proto, [x.output for x in layers], exact=False)
     quantized = _proto(assembler.assemble(plan).data)
     views = _views(quantized, layers)

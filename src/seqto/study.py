@@ -10,7 +10,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from seqto import judge
 from seqto.contracts import (
@@ -236,7 +235,9 @@ class Study:
         for offset, (plan, note) in enumerate(fresh.values()):
             number = -1 if probe else first + offset
             view = judge.Judge(reference, device=self.device.name, rows=rows)
-            candidate = _Candidate(number, plan, note, view, rivals, by_sha, leaders)
+            candidate = _Candidate(
+                number, plan, note, view, rivals=rivals, by_sha=by_sha, leaders=leaders
+            )
             ticket = self.pool.submit(self._job(plan, split, rows), candidate.hear)
             candidate.stop = _stopper(self.pool, ticket)
             running[ticket.number] = candidate
@@ -339,7 +340,7 @@ class Study:
         for key in todo:
             trial = self.trials[key]
             view = judge.Judge(reference, device=self.device.name, rows=reference.rows)
-            candidate = _Candidate(trial.number, trial.plan, "", view, [], {}, {})
+            candidate = _Candidate(trial.number, trial.plan, "", view)
             ticket = self.pool.submit(self._job(trial.plan, REPORT, reference.rows), candidate.hear)
             running[ticket.number] = (key, candidate)
         while running:
@@ -381,12 +382,14 @@ class _Candidate:
         plan: Plan,
         note: str,
         view: judge.Judge,
-        rivals: Sequence[tuple[int, float]],
-        by_sha: Mapping[str, Trial],
-        leaders: dict[str, _Candidate],
+        *,
+        rivals: Sequence[tuple[int, float]] = (),
+        by_sha: Mapping[str, Trial] | None = None,
+        leaders: dict[str, _Candidate] | None = None,
     ) -> None:
         self.number, self.plan, self.note, self.view = number, plan, note, view
-        self.rivals, self.by_sha, self.leaders = rivals, by_sha, leaders
+        self.rivals, self.by_sha = rivals, by_sha or {}
+        self.leaders = {} if leaders is None else leaders
         self.size_bytes, self.sha256 = 0, ""
         self.twin: Trial | None = None
         self.leader: _Candidate | None = None  # runs the very same model right now

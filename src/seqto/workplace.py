@@ -1,11 +1,11 @@
 """A run folder made ready: prepared model, samples, statistics, treated variants.
 
-    journal.jsonl                       every finished trial
-    variants/base/model.onnx            the prepared float model
-    variants/base/statistics.npz        ranges, means, output-rounded weights
-    variants/equalize/…                 the same after a treatment
-    cache/                              prepared samples; may be deleted
-    models/  plots/  report.*           what the user came for
+journal.jsonl                       every finished trial
+variants/base/model.onnx            the prepared float model
+variants/base/statistics.npz        ranges, means, output-rounded weights
+variants/equalize/…                 the same after a treatment
+cache/                              prepared samples; may be deleted
+models/  plots/  report.*           what the user came for
 """
 
 from __future__ import annotations

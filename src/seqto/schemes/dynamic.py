@@ -52,9 +52,9 @@ def emit(
         nodes.append(make("Transpose", [data], [source + "T"], perm=[1, 0]))
         data = source + "T"
     op = "ConvInteger" if is_conv else "MatMulInteger"
-    attributes = [] if not is_conv else [a for a in node.attribute]
     product = make(op, [data, w + "q", views[2], w + "z"], [output + "i"], name=node.name)
-    product.attribute.extend(attributes)
+    if is_conv:
+        product.attribute.extend(node.attribute)
     nodes += [
         product,
         make("Cast", [output + "i"], [output + "f"], to=onnx.TensorProto.FLOAT),

@@ -45,7 +45,7 @@ class Quantized:
 
 
 def affine(
-    low: Floats, high: Floats, kind: str, *, symmetric: bool
+    low: Floats | np.float32, high: Floats | np.float32, kind: str, *, symmetric: bool
 ) -> tuple[Floats, NDArray[np.generic]]:
     """Scale and zero point for ranges [low, high] (elementwise), zero always included."""
     dtype, qmin, qmax, smin, smax = RANGES[kind]
@@ -72,7 +72,8 @@ def round_to(
     """Nearest integers (ties to even), clipped to the type's whole range."""
     dtype, qmin, qmax, _, _ = RANGES["s8" if kind == "s7" else kind]
     scaled = (values.astype(np.float32) / scale).round() + zero_point.astype(np.float32)
-    return np.clip(scaled, qmin, qmax).astype(dtype)
+    integers: NDArray[np.generic] = np.clip(scaled, qmin, qmax).astype(dtype)
+    return integers
 
 
 def quantize(values: Floats, kind: str, *, axis: int | None) -> Quantized:
@@ -108,8 +109,7 @@ def scale_that_holds_bias(
     saturates and the layer's answer is lost (onnxruntime#22020).
     """
     limit = 2.0 * np.abs(bias.astype(np.float64))
-    if not per_channel:
-        limit = np.max(limit, initial=0.0)
+    limit = limit if per_channel else np.asarray(np.max(limit, initial=0.0))
     smallest = 1.0001 * limit / (2.0**32 - 2.0)
     candidate = float(input_scale) * weight_scale.astype(np.float64)
     raised = (candidate < smallest) & (candidate > 0.0)

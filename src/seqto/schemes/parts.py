@@ -118,9 +118,7 @@ def _half(layer: Layer, constants: Constants) -> Part:
     return _part(items, nodes, weight=w, bias=layer.bias or "", restored=half.astype(np.float32))
 
 
-def _weight_only(
-    layer: Layer, scheme: Scheme, constants: Constants, *, bias_fix: bool
-) -> Part:
+def _weight_only(layer: Layer, scheme: Scheme, constants: Constants, *, bias_fix: bool) -> Part:
     import onnx
 
     make = onnx.helper.make_node
@@ -145,9 +143,7 @@ def _weight_only(
         fixed = _fixed_bias(layer, constants, q.restore()) if bias_fix else bias
         items.append(tensor(layer.bias or "", fixed))
     opset = INT4_OPSET if scheme.weight == "s4" else 0
-    return _part(
-        items, nodes, weight=w, bias=layer.bias or "", opset=opset, restored=q.restore()
-    )
+    return _part(items, nodes, weight=w, bias=layer.bias or "", opset=opset, restored=q.restore())
 
 
 def _static(
@@ -246,4 +242,3 @@ def _framed(size: int) -> int:
     while size >> (7 * prefix):
         prefix += 1
     return size + 1 + prefix
-

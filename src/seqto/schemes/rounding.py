@@ -58,7 +58,8 @@ def best_scales(
         better = error < best_error
         best_error = np.where(better, error, best_error)
         best = np.where(better, scale, best)
-    return best
+    chosen: NDArray[np.float64] = best
+    return chosen
 
 
 def best_damping(

@@ -61,14 +61,10 @@ class Evolve:
             mutation=_step_mutation(limits),
             eliminate_duplicates=True,
         )
-        algorithm.setup(
-            problem, termination=("n_gen", self.generations), seed=seed, verbose=False
-        )
+        algorithm.setup(problem, termination=("n_gen", self.generations), seed=seed, verbose=False)
         return algorithm
 
-    def _population(
-        self, space: Space, known: Sequence[Trial], *, seed: int
-    ) -> NDArray[np.int64]:
+    def _population(self, space: Space, known: Sequence[Trial], *, seed: int) -> NDArray[np.int64]:
         """The best known plans, filled up with mutants of them."""
         rng = np.random.default_rng(seed)
         good = sorted((t for t in known if t.error is None), key=damage_of)[: self.population]
@@ -129,7 +125,9 @@ def _step_mutation(limits: NDArray[np.int64]) -> Any:
     from pymoo.core.mutation import Mutation
 
     class Redraw(Mutation):  # type: ignore[misc]
-        def _do(self, problem: Any, X: Any, *args: Any, random_state: Any = None, **more: Any) -> Any:
+        def _do(
+            self, problem: Any, X: Any, *args: Any, random_state: Any = None, **more: Any
+        ) -> Any:
             rng = random_state if random_state is not None else np.random.default_rng(0)
             fresh = (rng.random(X.shape) * (limits + 1)).astype(int)
             return np.where(rng.random(X.shape) < 1.0 / X.shape[1], fresh, X)

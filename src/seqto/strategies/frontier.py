@@ -93,9 +93,7 @@ class Frontier:
             batch = asked[start : start + PROBE_BATCH]
             plans = tuple(Plan.of({name: code}, treatment) for name, code in batch)
             trials = yield Ask(plans, probe=True)
-            damage.update(
-                {key: damage_of(trial) for key, trial in zip(batch, trials, strict=True)}
-            )
+            damage.update({key: damage_of(trial) for key, trial in zip(batch, trials, strict=True)})
         return damage
 
     # ----------------------------------------------------------------------------------- sweeps
@@ -139,9 +137,7 @@ class Frontier:
 
     # ----------------------------------------------------------------------------------- refine
 
-    def _neighbours(
-        self, model: NoiseModel, known: Mapping[str, Trial]
-    ) -> list[tuple[Plan, str]]:
+    def _neighbours(self, model: NoiseModel, known: Mapping[str, Trial]) -> list[tuple[Plan, str]]:
         """Changes to front plans that should give points no known trial dominates."""
         trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
         measured = [self._measured(t) for t in trials]
@@ -154,7 +150,8 @@ class Frontier:
             for plan, note, delta in self._moves(model, trial):
                 if plan.key not in known:
                     point = tuple(
-                        a + b for a, b in zip(self._measured(trial), self._point(delta), strict=True)
+                        a + b
+                        for a, b in zip(self._measured(trial), self._point(delta), strict=True)
                     )
                     offers.append((point, plan, note))
         points = [point for point, _, _ in offers]
@@ -281,8 +278,6 @@ def apart(points: Sequence[Sequence[float]], count: int) -> list[int]:
     table = (table - table.min(axis=0)) / np.where(span > 0, span, 1.0)
     chosen = list(dict.fromkeys(int(i) for i in table.argmin(axis=0)))[:count]
     while len(chosen) < count:
-        gaps = np.min(
-            np.linalg.norm(table[:, None, :] - table[None, chosen, :], axis=2), axis=1
-        )
+        gaps = np.min(np.linalg.norm(table[:, None, :] - table[None, chosen, :], axis=2), axis=1)
         chosen.append(int(gaps.argmax()))
     return chosen

@@ -167,28 +167,24 @@ def fit(space: Space, damage: Mapping[tuple[str, str], float]) -> NoiseModel:
         rows.append(row)
         right.append(max(0.0, min(seen) - rounding[layer.name]))
     noise = _non_negative(np.array(rows), np.array(right)) if rows else np.zeros(len(tensors))
-    tensor = {t: float(noise[i]) for t, i in index.items()}
+    noise_of = {t: float(noise[i]) for t, i in index.items()}
     weight: dict[tuple[str, str], float] = {}
     for (name, code), value in damage.items():
         layer = next(x for x in space.layers if x.name == name)
         share = value
         if is_static(code):
-            share -= sum(tensor[t] for t in {*layer.inputs, layer.output})
+            share -= sum(noise_of[t] for t in {*layer.inputs, layer.output})
             floor = rounding[name] if "s4" not in code else 0.0
             share = max(share, floor)
         weight[(name, code)] = max(0.0, share)
-    return NoiseModel(
-        space, tensor, weight, {t: tuple(r) for t, r in readers.items()}, producer
-    )
+    return NoiseModel(space, noise_of, weight, {t: tuple(r) for t, r in readers.items()}, producer)
 
 
 def _is_plain_static(code: str) -> bool:
     return is_static(code) and Scheme.parse(code).weight != "s4"
 
 
-def _rounding_noise(
-    layer: Layer, space: Space, damage: Mapping[tuple[str, str], float]
-) -> float:
+def _rounding_noise(layer: Layer, space: Space, damage: Mapping[tuple[str, str], float]) -> float:
     """Damage of eight-bit weights alone, from the weight-only probe."""
     for code in space.menu[layer.name]:
         if code.startswith("weight-s8") and (layer.name, code) in damage:

@@ -20,15 +20,18 @@ class Classification:
     top_k: int = 5
 
     def agree(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.bool_]:
-        return np.asarray(self._top(reference) == self._top(outputs))
+        same: NDArray[np.bool_] = self._top(reference) == self._top(outputs)
+        return same
 
     def correct(self, outputs: list[Array], labels: Array) -> NDArray[np.bool_]:
-        return np.asarray(self._top(outputs) - self.label_offset == labels)
+        right: NDArray[np.bool_] = self._top(outputs) - self.label_offset == labels
+        return right
 
     def top_k_misses(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.bool_]:
         """Per sample: float's answer is not even among the candidate's first K."""
         wanted = self._top(reference)[:, None]
-        return ~np.any(self._first(outputs) == wanted, axis=1)
+        missed: NDArray[np.bool_] = ~np.any(self._first(outputs) == wanted, axis=1)
+        return missed
 
     def kendall_tau(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.float64]:
         """Per sample: rank correlation of the candidate's scores over float's first K classes.
@@ -51,9 +54,11 @@ class Classification:
         return first.reshape(first.shape[0], -1)
 
     def _top(self, outputs: list[Array]) -> NDArray[np.int64]:
-        return self._scores(outputs).argmax(axis=1)
+        best: NDArray[np.int64] = self._scores(outputs).argmax(axis=1)
+        return best
 
     def _first(self, outputs: list[Array]) -> NDArray[np.int64]:
         scores = self._scores(outputs)
         k = min(self.top_k, scores.shape[1])
-        return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        order: NDArray[np.int64] = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return order

@@ -1,0 +1,119 @@
+"""What a run's figures depend on: model, data, settings, versions, CPU; and what may not change."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+
+from seqto import config as configuration
+from seqto import model as onnx_model
+from seqto import workplace
+from seqto.contracts import Fetched, Json
+from seqto.errors import JournalError
+from seqto.evaluate import BASE
+from seqto.job import Job
+
+SCHEMA = 1
+
+
+def model_identity(fetched: Fetched) -> Json:
+    path = Path(fetched.path)
+    proto = onnx_model.load(path)
+    return {
+        "name": fetched.name,
+        "path": str(path),
+        "sha256": onnx_model.sha256_of_file(path),
+        "size_bytes": onnx_model.size_of(path),
+        "opset": onnx_model.opset_of(proto),
+        "origin": dict(fetched.origin),
+    }
+
+
+def refuse_changes(job: Job, header: Json, identity: Json) -> None:
+    """A run folder goes on only with the same model, data and settings that matter."""
+    changed = []
+    if header["model"]["sha256"] != identity["sha256"]:
+        old, new = header["model"]["sha256"][:12], identity["sha256"][:12]
+        changed.append(f"model: sha256 {old}… → {new}…")
+    changed += configuration.differences(header["settings"], settings_json(job))
+    if changed:
+        raise JournalError(
+            f"{job.out} was begun with other input ({'; '.join(changed[:4])}): give another "
+            "--out folder, or the same input to go on"
+        )
+
+
+def settings_json(job: Job) -> Json:
+    data = configuration.flatten(job.settings.to_json())
+    nested: Json = {}
+    for dotted, value in data.items():
+        target = nested
+        *parents, last = dotted.split(".")
+        for name in parents:
+            target = target.setdefault(name, {})
+        target[last] = value
+    return nested
+
+
+def header(job: Job, place: workplace.Workplace, identity: Json) -> Json:
+    return {
+        "event": "header",
+        "schema": SCHEMA,
+        "seqto": version(),
+        "model": identity,
+        "prepared": {
+            "path": f"variants/{BASE}/{workplace.MODEL_FILE}",
+            "sha256": place.prepared.sha256,
+            "size_bytes": place.prepared.proto.ByteSize(),
+            "opset": place.prepared.opset,
+        },
+        "data": {
+            "identity": place.store.identity,
+            "kind": place.store.data.get("kind", "data"),
+            "splits": place.store.splits(),
+            "unreadable": list(place.store.unreadable),
+        },
+        "settings": settings_json(job),
+        "environment": environment(),
+        "device": job.device.describe(),
+        "layers": [layer.to_json() for layer in place.layers],
+    }
+
+
+def version() -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as of
+
+    try:
+        return of("seqto")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+def environment() -> Json:
+    """Versions and the CPU: what a figure depends on beside the model."""
+    import numpy
+    import onnx
+    import onnxruntime
+
+    flags: list[str] = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(("flags", "Features")):
+                flags = line.split(":", 1)[1].split()
+                break
+    wanted = ("sse4", "avx", "vnni", "amx", "neon", "asimd", "sve", "fma", "f16c", "i8mm")
+    return {
+        "seqto": version(),
+        "python": platform.python_version(),
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+        "cpu": platform.processor() or platform.machine(),
+        "cpu_flags": sorted(f for f in flags if any(w in f for w in wanted)),
+        "cores": os.cpu_count(),
+        "threads": os.cpu_count(),
+    }

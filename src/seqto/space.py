@@ -1,0 +1,186 @@
+"""What a strategy may know of a run: layers, menu, bytes, ranking, treatments, milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqto import menu as menus
+from seqto import model as onnx_model
+from seqto import sensitivity, workplace
+from seqto.config import Settings
+from seqto.contracts import CALIBRATION, Json, LayerError, Plan, Scheme, Space
+from seqto.errors import DeviceError
+from seqto.job import Job, calibration_methods, wants_four_bits
+from seqto.study import Study
+from seqto.workers import Pool
+
+
+def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
+    """What the strategy may know: layers, menu, bytes, ranking."""
+    settings = job.settings
+    default, fixed = default_plan(settings, place)
+    ranking = _analysis(job, study, Plan.of(default))
+    menu: dict[str, tuple[str, ...]] = {n: ("fp32", c) for n, c in default.items()}
+    for layer in place.layers:
+        menu.setdefault(layer.name, ("fp32",))
+    if settings.search.strategy != "stepwise":
+        menu = _wide_menu(job, study, place)
+    menu.update({name: (code,) for name, code in fixed.items()})
+    sizes = {
+        (layer.name, code): place.assembler.bytes_of(layer, Scheme.parse(code))
+        for layer in place.layers
+        for code in menu[layer.name]
+    }
+    return Space(
+        layers=place.layers,
+        menu=menu,
+        default=default,
+        bytes_of=sizes,
+        ranking=ranking,
+        fixed=fixed,
+        transforms=_treatments(job, study, place),
+        **_profiles(job, study, place, menu),
+        float_bytes=onnx_model.size_of(job.fetched.path),
+    )
+
+
+def default_plan(
+    settings: Settings, place: workplace.Workplace
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The mode's scheme for each layer, and the layers that the user keeps float."""
+    q = settings.quantize
+    default = menus.default_schemes(
+        place.layers,
+        mode=q.mode,
+        weight=q.weight,
+        activation=q.activation,
+        granularity="channel" if q.per_channel else "tensor",
+        bias=q.bias,
+        ranges=q.ranges,
+    )
+    names = [*menus.resolve(place.layers, q.exclude), *menus.skipped(place.layers, q.skip)]
+    fixed = dict.fromkeys(names, "fp32")
+    return {k: v for k, v in default.items() if k not in fixed}, fixed
+
+
+def _wide_menu(job: Job, study: Study, place: workplace.Workplace) -> dict[str, tuple[str, ...]]:
+    c = job.settings.constraints
+    constraints = menus.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset)
+    menu, refusals = menus.full_menu(
+        place.layers,
+        job.device,
+        constraints,
+        weight_bytes={x.name: 4 * x.parameters for x in place.layers},
+        only=job.settings.search.menu,
+        roundable=frozenset(layer for layer, _ in place.assembler.rounded),
+    )
+    if study.found("finding") is None:
+        for row in refusals:
+            study.write(
+                {
+                    "event": "finding",
+                    "kind": "menu",
+                    "message": f"{row['code']} is not offered: {row['reason']}",
+                    "layers": row["layers"],
+                    "figures": {},
+                }
+            )
+    return menu
+
+
+def _profiles(
+    job: Job,
+    study: Study,
+    place: workplace.Workplace,
+    menu: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
+    """Milliseconds of each layer under each scheme, from a few uniform plans run alone."""
+    search = job.settings.search
+    if search.strategy == "stepwise" or "latency" not in search.objectives:
+        return {}
+    from seqto.calibrate import element_counts
+    from seqto.profiles import latency_table, profile_plans
+
+    recorded = {e["scheme"]: e for e in study.journal.events if e["event"] == "profile"}
+    for scheme, plan in profile_plans(place.layers, menu).items():
+        if scheme in recorded:
+            continue
+        (ticket,) = study.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
+        row = ticket.result or {"layers_ms": {}, "conversion_ms": 0.0, "conversions": 0}
+        event = {"event": "profile", "plan_key": plan.key, "scheme": scheme, **row}
+        study.write(event)
+        recorded[scheme] = event
+    feeds = place.store.batch(CALIBRATION, 0, workplace.feed_rows(place.prepared, place.store, 1))
+    return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
+
+
+def _treatments(job: Job, study: Study, place: workplace.Workplace) -> tuple[tuple[str, ...], ...]:
+    """Variants of the float model that plans may be built on; made once, before the search."""
+    wanted = [job.settings.quantize.transforms]
+    if job.settings.search.strategy != "stepwise":
+        wanted += [(t,) for t in job.settings.search.treatments]
+    wanted = [w for w in dict.fromkeys(wanted) if w]
+    if not wanted:
+        return ((),)
+    peaks = place.calibration.peaks if place.calibration else None
+    if peaks is None:
+        from seqto.calibrate import calibrate
+
+        peaks = calibrate(place.prepared, workplace.batches_of(place.prepared, place.store)).peaks
+    made: list[tuple[str, ...]] = [()] if not job.settings.quantize.transforms else []
+    for transforms in wanted:
+        row = workplace.add_variant(
+            place,
+            transforms,
+            methods=calibration_methods(job.settings),
+            four_bits=wants_four_bits(job.settings),
+            peaks=peaks,
+        )
+        if row["touched"] or transforms == job.settings.quantize.transforms:
+            made.append(transforms)
+        known = [e for e in study.journal.events if e.get("kind") == "treatment"]
+        if row["name"] not in [e["figures"]["name"] for e in known]:
+            message = (
+                f"treatment {row['name']}: {len(row['touched'])} layers changed, outputs moved "
+                f"by {row['moved']:.1e} of their spread"
+            )
+            study.write(
+                {
+                    "event": "finding",
+                    "kind": "treatment",
+                    "message": message,
+                    "layers": row["touched"],
+                    "figures": {"name": row["name"], "moved": row["moved"]},
+                }
+            )
+    return tuple(made)
+
+
+def _analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
+    recorded = study.found("analysis")
+    if recorded is None:
+        recorded = analysis_event(job, study.pool, plan)
+        study.write(recorded)
+    return tuple(LayerError.from_json(row) for row in recorded["ranking"])
+
+
+def analysis_event(job: Job, pool: Pool, plan: Plan) -> Json:
+    """Layer errors of a plan, measured and ranked."""
+    settings = job.settings.analysis
+    task = {"kind": "analyze", "plan": plan.to_json(), "samples": settings.samples}
+    (ticket,) = pool.map([task])
+    if ticket.failure is not None or ticket.result is None:
+        message = ticket.failure.message if ticket.failure else "no result"
+        raise DeviceError(f"the layer analysis failed: {message}")
+    ranking = sensitivity.rank(
+        ticket.result["errors"],
+        qdq_weight=settings.qdq_weight,
+        xmodel_weight=settings.xmodel_weight,
+    )
+    return {
+        "event": "analysis",
+        "samples": ticket.result["samples"],
+        "seconds": round(ticket.seconds, 2),
+        "ranking": [row.to_json() for row in ranking],
+    }

@@ -57,6 +57,9 @@ def make_job(
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
     device = plugins.build("seqto.devices", device_json)
+    if getattr(device, "cache", "") is None:
+        # compiled models are shared by this run's workers and go with the other caches
+        device_json["cache"] = str((out / "cache" / "compiled").resolve())
     chosen_task = task or plugins.build("seqto.tasks", _fields("seqto.tasks", settings.task))
     chosen = strategy or plugins.build("seqto.strategies", _strategy_json(settings))
     source = _data(settings, fetched, data)

@@ -169,6 +169,13 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     os.replace(stream.name, path)
 
 
+def op_types(data: bytes) -> set[str]:
+    """The op types in a serialized model."""
+    import onnx
+
+    return {n.op_type for n in onnx.load_from_string(data).graph.node}
+
+
 def opset_of(proto: Any) -> int:
     return next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqto import menu as menus
 from seqto import model as onnx_model
-from seqto import sensitivity, workplace
+from seqto import refusals, sensitivity, workplace
 from seqto.config import Settings
 from seqto.contracts import CALIBRATION, Json, LayerError, Plan, Scheme, Space
 from seqto.errors import DeviceError
@@ -27,6 +27,10 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
     if settings.search.strategy != "stepwise":
         menu = _wide_menu(job, study, place)
     menu.update({name: (code,) for name, code in fixed.items()})
+    with_default = {n: tuple(dict.fromkeys((*c, default.get(n, "fp32")))) for n, c in menu.items()}
+    usable = _tried_menu(study, place, with_default, order=[row.layer for row in ranking])
+    default = {name: code for name, code in default.items() if code in usable[name]}
+    menu = {name: tuple(c for c in codes if c in usable[name]) for name, codes in menu.items()}
     sizes = {
         (layer.name, code): place.assembler.bytes_of(layer, Scheme.parse(code))
         for layer in place.layers
@@ -43,6 +47,34 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
         **_profiles(job, study, place, menu),
         float_bytes=onnx_model.size_of(job.fetched.path),
     )
+
+
+def _tried_menu(
+    study: Study,
+    place: workplace.Workplace,
+    menu: Mapping[str, tuple[str, ...]],
+    *,
+    order: Sequence[str],
+) -> dict[str, tuple[str, ...]]:
+    """The menu without what this device refuses; tried once, then read from the journal."""
+    tried = study.found("tried")
+    if tried is None:
+        float_ops = {n.op_type for n in place.prepared.proto.graph.node}
+
+        def added_ops(name: str, code: str) -> frozenset[str]:
+            made = place.assembler.assemble(Plan.of({name: code})).data
+            return frozenset(onnx_model.op_types(made) - float_ops)
+
+        left, findings = refusals.narrow(
+            place.layers, menu, order=order, runs=study.stops, added_ops=added_ops
+        )
+        for finding in findings:
+            study.write(finding)
+        refused = [[name, code] for name in menu for code in menu[name] if code not in left[name]]
+        tried = {"event": "tried", "refused": refused}
+        study.write(tried)
+    gone = {(name, code) for name, code in tried["refused"]}
+    return {n: tuple(c for c in codes if (n, c) not in gone) for n, codes in menu.items()}
 
 
 def default_plan(

@@ -174,6 +174,12 @@ class Study:
             "threads": 1,
         }
 
+    def stops(self, plan: Plan) -> Failure | None:
+        """What stops a plan from running one sample on the device, if anything does."""
+        job = {**self._job(plan, CALIBRATION, self.batch), "chunk": self.batch}
+        (ticket,) = self.pool.map([job], lambda message, _: _go_on(message))
+        return ticket.failure
+
     # --------------------------------------------------------------------------------- the loop
 
     def search(self, strategy: Strategy, space: Space, *, seed: int) -> str:
@@ -352,6 +358,10 @@ class Study:
                     number = self.trials[key].number
                     data = {"number": number, "measurement": found.to_json()}
                     self.write({"event": "measurement", **data})
+
+
+def _go_on(message: Json) -> Json | None:
+    return {"go": True} if "assembled" in message else None
 
 
 def replayed(events: Sequence[Json]) -> dict[int, Trial]:

@@ -152,10 +152,11 @@ def _open_workplace(job: Job, journal: Journal) -> tuple[workplace.Workplace, Js
 
 def open_pool(job: Job, place: workplace.Workplace) -> Pool:
     device = job.settings.device
+    exclusive = getattr(job.device, "exclusive", False)  # one caller at a time
     return Pool(
         "seqto.evaluate:serve",
         place.setup_json(job.device_json, max_opset=job.settings.constraints.max_opset),
-        size=job.settings.search.jobs or os.cpu_count() or 1,
+        size=1 if exclusive else job.settings.search.jobs or os.cpu_count() or 1,
         timeout_s=device.timeout_s,
         memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
     )

@@ -308,7 +308,7 @@ def test_ranges_never_grow_apart(scales, after, seed: int, with_peaks: bool) -> 
     assert worst(prepared, applied.proto, "a", "b") <= before * 1.0001
 
 
-@pytest.mark.parametrize("values", [{"rounds": 0}, {"clip": "never"}])
+@pytest.mark.parametrize("values", [{"rounds": 0}, {"rounds": 1.5}, {"clip": "never"}])
 def test_impossible_settings_are_refused(values) -> None:
     with pytest.raises(ConfigError, match="equalize"):
         Equalize(**values)

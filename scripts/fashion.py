@@ -137,6 +137,8 @@ def train(
 ) -> None:
     """Train in place with Nesterov SGD under a one-cycle schedule."""
     generator = torch.Generator().manual_seed(recipe.seed)
+    # Quiet channels decay into denormal numbers, which make later epochs ten times slower.
+    torch.set_flush_denormal(True)
     # Channels-last makes depthwise convolutions on a CPU about a third faster.
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     images = torch.from_numpy(normalise(data.images))

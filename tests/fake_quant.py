@@ -80,7 +80,9 @@ def _layer(
     float_end: set[str],
 ) -> Value:
     static = scheme.kind == "static"
-    read = {x: _read(assembler, x, values[x], scheme) if static else values[x] for x in layer.inputs}
+    read = {
+        x: _read(assembler, x, values[x], scheme) if static else values[x] for x in layer.inputs
+    }
     constants = _constants(assembler, layer, scheme, read[layer.inputs[0]])
     nodes = [n for n in assembler.prepared.proto.graph.node if n.name in layer.nodes]
     others = {n: v.array for n, v in values.items()}

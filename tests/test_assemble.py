@@ -331,7 +331,9 @@ def test_two_plans_of_the_same_model_differ_in_nothing_but_what_they_say() -> No
 def test_a_bias_too_large_for_its_scale_raises_the_weights_scale() -> None:
     """onnxruntime#22020: dead weights make a scale so fine that an int32 bias saturates."""
     net = nets.Net()
-    weight = net.constant((np.random.default_rng(0).standard_normal((4, 3, 1, 1)) * 1e-9).astype("f4"))
+    weight = net.constant(
+        (np.random.default_rng(0).standard_normal((4, 3, 1, 1)) * 1e-9).astype("f4")
+    )
     bias = net.constant(np.array([5.0, -3.0, 0.5, 0.0], dtype=np.float32))
     net.add("Conv", ["x", weight, bias], output="y")
     side = nets.SIDE

@@ -161,7 +161,7 @@ def _ranges(rows: Sequence[Json], whole: Mapping[str, Json], damage: Mapping[str
     hit = [
         r
         for r in tensorwise
-        if r["channel_spread"] >= SPREAD and r["channel_err"] <= HALVED * r["exact_err"]
+        if r["channel_spread"] >= SPREAD and r["channel_err"] < HALVED * r["exact_err"]
     ]
     hit.sort(key=lambda r: r["channel_err"] ** 2 - r["exact_err"] ** 2)
     names = [r["layer"] for r in hit]
@@ -187,7 +187,7 @@ def _ranges(rows: Sequence[Json], whole: Mapping[str, Json], damage: Mapping[str
     figures["saturating_per_channel"] = catch
     if catch:
         text += (
-            f"; per channel {len(catch)} layers would saturate on this device with s8 weights: "
+            f"; per channel {_number(len(catch))} would saturate on this device with s8 weights: "
             "take u8 or s7"
         )
     return finding("ranges", text, names, figures)
@@ -195,55 +195,67 @@ def _ranges(rows: Sequence[Json], whole: Mapping[str, Json], damage: Mapping[str
 
 def _bias(rows: Sequence[Json]) -> Json:
     troubled = [r for r in rows if "bias" in r]
-    saturated = [r for r in troubled if r["bias"]["saturated"]]
+    saturated = [r for r in troubled if r["bias"]["saturated"] or _overflows(r)]
     raised = [r for r in troubled if r["bias"]["raised_scales"]]
-    costly = [r for r in raised if r["exact_err"] >= BIAS_COST * r["bias_float_err"]]
+    costly = [r for r in raised if r["exact_err"] > BIAS_COST * r["bias_float_err"]]
+    named = _unlike(saturated, costly)
+    measured = "device_err exact_err bias_float_device_err bias_float_err bias_held_device_err"
     figures: Json = {
-        "layers": {
-            r["layer"]: {
-                **r["bias"],
-                **_picked(r, "device_err exact_err bias_float_err bias_float_device_err"),
-            }
-            for r in troubled
-        },
-        "saturated_values": sum(r["bias"]["saturated"] for r in saturated),
+        "layers": {r["layer"]: {**r["bias"], **_picked(r, measured)} for r in troubled},
+        "saturated_values": sum(r["bias"]["saturated_without_adjustment"] for r in saturated),
+        "overflowing_on_device": [r["layer"] for r in saturated if _overflows(r)],
         "raised_scales": sum(r["bias"]["raised_scales"] for r in raised),
-        "tiny_weights": sum(r["bias"]["tiny_weights"] for r in troubled),
+        "tiny_weights": sum(r["bias"]["tiny_weights"] for r in named),
     }
     text = f"bias saturates: {_count(saturated)}"
-    named = _unlike(saturated, costly)
     if saturated:
-        text += f", {figures['saturated_values']} values"
-    overflowing = [r["layer"] for r in saturated if _overflows(r)]
-    figures["overflowing_on_device"] = overflowing
-    if overflowing:
-        text += f", and on this device the sums of {len(overflowing)} overflow"
+        count = figures["saturated_values"]
+        text += f", {count} value{'' if count == 1 else 's'}"
+    if any(r["bias"]["float"] for r in saturated):
+        text += ", though it is float: this device makes it int32 when it loads the model"
+    elif figures["overflowing_on_device"]:
+        text += f", and on this device {len(figures['overflowing_on_device'])} of them overflow"
     if raised:
         cost = f"precision in {len(costly)}" if costly else "no precision"
         text += f"; weight scales were raised to hold it in {_count(raised)}, which costs {cost}"
     if named:
-        worst = max(named, key=lambda r: r["device_err"] ** 2 - r["bias_float_device_err"] ** 2)
-        text += (
-            f" (largest: {_name(worst)}, error {percent(worst['device_err'])} → "
-            f"{percent(worst['bias_float_device_err'])} with a float bias); cure: bias = float"
-        )
-        if figures["tiny_weights"]:
-            text += f", or the denormals transform ({figures['tiny_weights']} weights below 1e-7)"
+        text += _bias_cure(named, figures["tiny_weights"])
     return finding("bias", text, [r["layer"] for r in named], figures)
 
 
+def _bias_cure(named: Sequence[Json], tiny: int) -> str:
+    """Only what was measured to help on this device: some make a float bias int32 again."""
+    ways = {
+        "bias_float_device_err": "a float bias",
+        "bias_held_device_err": "s7 weights, whose scales are raised to hold it",
+    }
+    worst = max(named, key=lambda r: r["device_err"] ** 2 - min(r[w] for w in ways) ** 2)
+    helping = [
+        f"{what} ({percent(worst[way])})"
+        for way, what in ways.items()
+        if worst["device_err"] > BIAS_COST * worst[way]
+    ]
+    if tiny:
+        helping.append(f"the denormals transform ({tiny:,} weights are below 1e-7)")
+    cure = f"; cure: {', or '.join(helping)}" if helping else ""
+    return f" (largest: {_name(worst)}, error {percent(worst['device_err'])}){cure}"
+
+
 def _overflows(row: Json) -> bool:
-    """int32 sums run over where the bias alone fills them: gone when the bias is float."""
-    saturated = row.get("bias", {}).get("saturated", 0) > 0
+    """Device and exact arithmetic differ, and no longer when scales are raised to hold the bias."""
+    needs_room = row.get("bias", {}).get("saturated_without_adjustment", 0) > 0
     off = row["off_share"] >= OFF_SHARE
-    return bool(saturated and off and row["bias_float_off_share"] < OFF_SHARE)
+    return (
+        bool(needs_room and off and row["bias_held_off_share"] < OFF_SHARE)
+        and not (row["bias"]["raised_scales"])
+    )
 
 
 def _outliers(rows: Sequence[Json], whole: Mapping[str, Json]) -> Json:
     hit = sorted(
         (r for r in rows if "outlier_ratio" in r), key=lambda r: r["outlier_ratio"], reverse=True
     )
-    helped = [r for r in hit if _clipped(r) <= CLIPPING * r["exact_err"]]
+    helped = [r for r in hit if _clipped(r) < CLIPPING * r["exact_err"]]
     figures = {
         "layers": {
             r["layer"]: _picked(r, "outlier_ratio exact_err percentile_err mse_err") for r in hit

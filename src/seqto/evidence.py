@@ -161,6 +161,7 @@ def by_layer(scene: Scene) -> Json:
         "percentile": _only(scene, list(outliers), first, ranges="percentile"),
         "mse": _only(scene, list(outliers), first, ranges="mse"),
         "bias_float": _only(scene, list(troubled), first, on_device=True, bias="float"),
+        "bias_held": _held(scene, list(troubled), first),
     }
     _look(scene, float_run, [planned, *(v for v in views.values() if v)])
     saturating = planned.saturating()
@@ -223,6 +224,17 @@ def _only(
         return None
     plan = changed(scene.restricted(names), only=names, **fields)
     return _View(scene, plan, first, on_device=on_device)
+
+
+def _held(scene: Scene, names: Sequence[str], first: Values) -> _View | None:
+    """Weight scales raised so that they hold an int32 bias; s7, so that nothing else saturates."""
+    if not names:
+        return None
+    schemes = scene.plan.as_dict()
+    raised = {
+        n: dataclasses.replace(schemes[n], weight="s7", bias="s32", rounding="") for n in names
+    }
+    return _View(scene, scene.restricted(names).replace(raised), first, on_device=True)
 
 
 def with_ranges(scene: Scene) -> Scene:
@@ -288,11 +300,14 @@ def outlier_ratios(scene: Scene) -> dict[str, float]:
 
 
 def bias_troubles(scene: Scene) -> dict[str, Json]:
-    """Layers whose int32 bias saturates, or would if weight scales were not raised for it."""
+    """Layers whose int32 bias saturates, or would if weight scales were not raised for it.
+
+    A float bias is looked at too: ONNX Runtime makes it int32 when it loads a static layer.
+    """
     found: dict[str, Json] = {}
     for layer, scheme in scene.layers():
         bias = scene.assembler.bias(layer) if layer.weight else None
-        if bias is None or scheme.kind != "static" or scheme.bias == "float":
+        if bias is None or scheme.kind != "static":
             continue
         low, high = scene.assembler.statistics.range_of(layer.inputs[0], scheme.ranges)
         bounds = np.asarray(low, np.float32), np.asarray(high, np.float32)
@@ -301,16 +316,18 @@ def bias_troubles(scene: Scene) -> dict[str, Json]:
         plain = np.asarray(np.float32(scale) * q.scale, dtype=np.float32)
         _, without = integers.quantize_bias(bias, plain)
         held = q.scale
-        if scheme.weight in ("s8", "s7"):  # as schemes/parts.py does
+        as_float = scheme.bias == "float"
+        if scheme.weight in ("s8", "s7") and not as_float:  # as schemes/parts.py does
             held = integers.scale_that_holds_bias(
                 q.scale, float(scale), bias, per_channel=q.axis is not None
             )
         _, saturated = integers.quantize_bias(bias, np.float32(scale) * held)
         raised = int(np.count_nonzero(held != q.scale))
-        if without or saturated or raised:
+        if without or raised:
             weights = np.abs(scene.assembler.weight(layer))
             found[layer.name] = {
-                "saturated": saturated,
+                "float": as_float,
+                "saturated": 0 if as_float else saturated,
                 "saturated_without_adjustment": without,
                 "raised_scales": raised,
                 "tiny_weights": int(np.count_nonzero((weights > 0) & (weights < TINY_WEIGHT))),

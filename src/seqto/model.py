@@ -196,6 +196,7 @@ def prepare(original: Any, *, name: str = "model", max_opset: int | None = None)
     proto = fold(proto, name=name)
     name_nodes(proto)
     fold_constant_nodes(proto)
+    unshare_weights(proto)
     shorten_tensor_names(proto)
     inputs = input_specs(proto)
     layers = tuple(list_layers(proto))
@@ -332,6 +333,25 @@ def fold_constant_nodes(proto: Any) -> None:
             kept.append(node)
     del proto.graph.node[:]
     proto.graph.node.extend(kept)
+
+
+def unshare_weights(proto: Any) -> None:
+    """Each weighted node gets constants of its own: layers are decided apart.
+
+    ONNX Runtime merges equal constants (three zero biases become one), which two schemes
+    could not share.
+    """
+    taken: set[str] = set()
+    constants = {t.name: t for t in proto.graph.initializer}
+    for node in proto.graph.node:
+        own = range(1, len(node.input)) if node.op_type in WEIGHTED_OPS else range(0)
+        for place in own:
+            name = node.input[place]
+            if name in constants and name in taken:
+                copy = proto.graph.initializer.add()
+                copy.CopyFrom(constants[name])
+                copy.name = node.input[place] = f"{name}/{node.name}/{place}"
+        taken.update(x for x in node.input if x in constants)
 
 
 def shorten_tensor_names(proto: Any) -> None:

@@ -183,7 +183,7 @@ def _treatments(job: Job, study: Study, place: workplace.Workplace) -> tuple[tup
                     "kind": "treatment",
                     "message": message,
                     "layers": row["touched"],
-                    "figures": {"name": row["name"], "moved": row["moved"]},
+                    "figures": {k: row[k] for k in ("name", "moved", "exact", "skipped")},
                 }
             )
     return tuple(made)

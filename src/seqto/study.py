@@ -203,16 +203,17 @@ class Study:
         for plan, note in zip(ask.plans, notes, strict=True):
             if plan.key not in known:
                 fresh[plan.key] = (plan, note)
+        # numbers follow the order of asking, so a run that was killed within a batch repeats them
+        before = len(self.order)
         if not ask.probe:
+            asked_now = dict.fromkeys(p.key for p in ask.plans)
+            self.order += [key for key in asked_now if key not in self.order]
             fresh = self._within_budget(fresh)
         if fresh:
-            self._run(fresh, split=split, probe=ask.probe)
+            self._run(fresh, split=split, probe=ask.probe, before=before)
         if ask.latency:
             asked = [p.key for p in ask.plans if p.key in known]
             self.time([k for k in asked if known[k].latency is None and known[k].error is None])
-        for plan in ask.plans:
-            if not ask.probe and plan.key in self.trials and plan.key not in self.order:
-                self.order.append(plan.key)
         if any(p.key not in known for p in ask.plans):
             raise OutOfBudget
         return [known[p.key] for p in ask.plans]
@@ -229,17 +230,20 @@ class Study:
             return None
         return self.began + self.budget.max_minutes * 60.0
 
-    def _run(self, fresh: Mapping[str, tuple[Plan, str]], *, split: str, probe: bool) -> None:
+    def _run(
+        self, fresh: Mapping[str, tuple[Plan, str]], *, split: str, probe: bool, before: int
+    ) -> None:
+        """Run plans at once; they know the trials of earlier asks, numbered below `before`."""
         reference = self._reference(split)
         rows = min(self.probes, reference.rows) if probe else reference.rows
-        rivals = [] if probe or not self.racing else self._rivals()
-        by_sha = {} if probe else {t.sha256: t for t in self.trials.values() if t.sha256}
+        earlier = [] if probe else [t for t in self.trials.values() if t.number < before]
+        rivals = _rivals(earlier) if self.racing else []
+        by_sha = {t.sha256: t for t in earlier if t.sha256}
         leaders: dict[str, _Candidate] = {}
         running: dict[int, _Candidate] = {}
         waiting: list[tuple[_Candidate, Ticket]] = []  # same model as one that is under way
-        first = len(self.trials)
-        for offset, (plan, note) in enumerate(fresh.values()):
-            number = -1 if probe else first + offset
+        for plan, note in fresh.values():
+            number = -1 if probe else self.order.index(plan.key)
             view = judge.Judge(reference, device=self.device.name, rows=rows)
             candidate = _Candidate(
                 number, plan, note, view, rivals=rivals, by_sha=by_sha, leaders=leaders
@@ -264,15 +268,6 @@ class Study:
         known = self.probed if probe else self.trials
         known[trial.plan.key] = trial
         self.write({"event": "probe" if probe else "trial", "trial": trial.to_json()})
-
-    def _rivals(self) -> list[tuple[int, float]]:
-        """(size, upper loss bound) of all complete trials: what a newcomer must not lose to."""
-        found = []
-        for trial in self.trials.values():
-            seen = trial.measurements.get(EVALUATION)
-            if seen and not seen.stopped_early:
-                found.append((trial.size_bytes, seen.loss.high))
-        return found
 
     # ---------------------------------------------------------------------------------- latency
 
@@ -362,6 +357,16 @@ class Study:
 
 def _go_on(message: Json) -> Json | None:
     return {"go": True} if "assembled" in message else None
+
+
+def _rivals(trials: Sequence[Trial]) -> list[tuple[int, float]]:
+    """(size, upper loss bound) of all complete trials: what a newcomer must not lose to."""
+    found = []
+    for trial in trials:
+        seen = trial.measurements.get(EVALUATION)
+        if seen and not seen.stopped_early:
+            found.append((trial.size_bytes, seen.loss.high))
+    return found
 
 
 def replayed(events: Sequence[Json]) -> dict[int, Trial]:

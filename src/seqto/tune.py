@@ -211,7 +211,9 @@ def _diagnose(job: Job, study: Study, space: Space) -> None:
         return
     from seqto.diagnose import diagnose
 
-    for finding in diagnose(study.pool, Plan.of(dict(space.default))):
+    plan = Plan.of(dict(space.default), job.settings.quantize.transforms)
+    profiles = [e for e in study.journal.events if e["event"] == "profile"]
+    for finding in diagnose(study.pool, plan, profiles=profiles):
         study.write(finding)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from seqto import model as onnx_model
 from seqto.assemble import Assembler
 from seqto.calibrate import Calibration, calibrate, load_statistics, save_statistics
-from seqto.contracts import CALIBRATION, Data, Fetched, Json, Layer
+from seqto.contracts import CALIBRATION, EVALUATION, Data, Fetched, Json, Layer
 from seqto.errors import ConfigError, ModelError
 from seqto.evaluate import BASE, CORRECTIONS
 from seqto.inputs import Preprocess
@@ -216,17 +216,23 @@ def add_variant(
     folder = place.folder / "variants" / name
     prepared = place.prepared
     touched: list[str] = []
+    skipped: list[str] = []
     exact = True
-    for code in made:
+    for turn, code in enumerate(made):
         kind, _, number = code.partition("-")
         plugin = find("seqto.transforms", kind)
         transform = plugin(float(number)) if number else plugin()
+        if turn:  # what flows through the model has changed since
+            peaks = calibrate(prepared, batches_of(prepared, place.store)).peaks
         applied = transform.apply(prepared, peaks)
         exact = exact and applied.exact
         touched += list(applied.touched)
+        skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]
         onnx_model.save(applied.proto, folder / "treated.onnx")
         prepared = onnx_model.open_prepared(folder / "treated.onnx")
-    feeds = place.store.batch(CALIBRATION, 0, feed_rows(prepared, place.store, 8))
+    # samples that no treatment has looked at, where there are any
+    split = EVALUATION if place.store.splits().get(EVALUATION) else CALIBRATION
+    feeds = place.store.batch(split, 0, feed_rows(prepared, place.store, 8))
     moved = onnx_model.same_answers(
         onnx_model.to_bytes(place.prepared.proto), onnx_model.to_bytes(prepared.proto), feeds
     )
@@ -246,4 +252,10 @@ def add_variant(
         )
         save_statistics(found.statistics, rounded, statistics_file)
     (folder / "treated.onnx").replace(folder / MODEL_FILE)
-    return {"name": name, "touched": sorted(set(touched)), "moved": moved, "exact": exact}
+    return {
+        "name": name,
+        "touched": sorted(set(touched)),
+        "skipped": skipped,
+        "moved": moved,
+        "exact": exact,
+    }

@@ -59,10 +59,10 @@ def affine(
     degenerate = wide < TINY
     safe = np.where(degenerate, 1.0, wide)
     if symmetric:
+        # dead channels too: QLinearConv wants one zero point for all of them
         zero = np.full(safe.shape, np.round((qmin + qmax) / 2.0))
     else:
-        zero = np.round(qmin - low / safe)
-    zero = np.where(degenerate, 0.0, zero)
+        zero = np.where(degenerate, 0.0, np.round(qmin - low / safe))
     return safe.astype(np.float32), zero.astype(dtype)
 
 

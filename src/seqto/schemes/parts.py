@@ -163,7 +163,8 @@ def _static(
     bias = constants.bias(layer)
     if bias is not None and bias_fix:
         bias = _fixed_bias(layer, constants, q.restore())
-    if bias is not None and scheme.bias != "float" and scheme.weight in ("s8", "s7"):
+    if bias is not None:
+        # a float bias too: ONNX Runtime makes it int32 with this very scale when it loads
         held = integers.scale_that_holds_bias(
             q.scale, input_scale, bias, per_channel=q.axis is not None
         )

@@ -1,0 +1,235 @@
+"""Measure models that are bytes: loss on a split, latency side by side, memory of a process tree.
+
+Run folders lose their samples when a run ends; the same settings give the same samples again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqto.contracts import Latency, Measurement, Trial
+    from seqto.job import Job
+    from seqto.samples import SampleStore
+
+Json = dict[str, Any]
+BATCH = 8
+PREPARED = Path("variants") / "base" / "model.onnx"
+
+
+@contextlib.contextmanager
+def samples_of(job: Job) -> Iterator[SampleStore]:
+    """The very samples of a run, in a folder that goes afterwards; the run folder must exist."""
+    from seqto import model as onnx_model
+    from seqto import workplace
+
+    d = job.settings.data
+    with tempfile.TemporaryDirectory(prefix="samples-", dir=job.out) as folder:
+        yield workplace.build_store(
+            job.data,
+            Path(folder),
+            onnx_model.open_prepared(job.out / PREPARED),
+            counts=workplace.Counts(d.calibration, d.evaluation, d.report, d.seed),
+            preprocess=job.preprocess,
+            max_bad_share=d.max_bad_share,
+        )
+
+
+class Referee:
+    """The float model's answers on one split; judges other models against them."""
+
+    def __init__(self, job: Job, store: SampleStore, split: str) -> None:
+        from seqto.judge import Reference
+
+        self.job, self.store, self.split = job, store, split
+        outputs = self._run(Path(job.fetched.path).read_bytes())
+        self.reference = Reference(split, outputs, store.labels(split), task=job.task)
+
+    def measure(self, model: bytes) -> Measurement:
+        from seqto.judge import Judge
+
+        rows = self.reference.rows
+        view = Judge(self.reference, device=self.job.device.name, rows=rows)
+        view.take(0, self._run(model))
+        return view.measurement()
+
+    def _run(self, model: bytes) -> list[Any]:
+        import numpy as np
+
+        session = self.job.device.open(model)
+        step = (self.store.inputs[0].shape[:1] or (1,))[0] or BATCH
+        rows = self.store.rows(self.split)
+        parts = [
+            session.run(self.store.batch(self.split, first, min(first + step, rows)))
+            for first in range(0, rows, step)
+        ]
+        session.close()
+        return [np.concatenate(p) for p in zip(*parts, strict=True)]
+
+
+def interleaved(
+    job: Job, store: SampleStore, models: Mapping[str, bytes], *, seconds: float = 1.5
+) -> dict[str, Latency]:
+    """One sample through float and all models in turn, `seconds` for each of them."""
+    from seqto.contracts import CALIBRATION
+    from seqto.judge import latency_from
+
+    feeds = store.batch(CALIBRATION, 0, 1)
+    raw = [Path(job.fetched.path).read_bytes(), *models.values()]
+    sessions = [job.device.open(m, threads=job.settings.device.threads) for m in raw]
+    times: list[list[float]] = [[] for _ in sessions]
+    for session in sessions:
+        for _ in range(3):
+            session.time_ms(feeds)
+    end, rounds = time.perf_counter() + seconds * len(sessions), 0
+    while rounds < 20 or (time.perf_counter() < end and rounds < 600):
+        order = range(len(sessions)) if rounds % 2 == 0 else reversed(range(len(sessions)))
+        for i in order:
+            times[i].append(sessions[i].time_ms(feeds))
+        rounds += 1
+    for session in sessions:
+        session.close()
+    return {name: latency_from(times[0], times[i]) for i, name in enumerate(models, start=1)}
+
+
+def float_bytes(job: Job) -> int:
+    from seqto.model import size_of
+
+    return size_of(job.fetched.path)
+
+
+def rebuilt(folder: Path, trial: Trial) -> bytes:
+    from seqto.export import rebuild
+
+    return rebuild(folder, trial.to_json())
+
+
+def loss_json(found: Measurement) -> Json:
+    """What a table needs of a measurement."""
+    return {
+        "value": found.loss.value,
+        "low": found.loss.low,
+        "high": found.loss.high,
+        "samples": found.loss.samples,
+        "accuracy": found.accuracy,
+        "float_accuracy": found.baseline_accuracy,
+        "damage": found.damage,
+    }
+
+
+# ----------------------------------------------------------------------------------- hypervolume
+
+
+MOST_LOSS = 0.20  # beyond this nobody uses a model: the reference is never farther out
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The reference of a hypervolume over (loss, size): min(FQ's loss, 20 %), float's size."""
+
+    loss: float
+    size_bytes: int
+
+    @classmethod
+    def of(cls, fq_loss: float, float_size: int) -> Box:
+        return cls(min(fq_loss, MOST_LOSS), float_size)
+
+    def share(self, points: Sequence[tuple[float, float]]) -> float | None:
+        """Dominated share of the box from (0, 0) to the reference; None for an empty box."""
+        from seqto.pareto import hypervolume
+
+        if self.loss <= 0:
+            return None
+        scaled = [(loss / self.loss, size / self.size_bytes) for loss, size in points]
+        return hypervolume(scaled, reference=(1.0, 1.0))
+
+
+# --------------------------------------------------------------------------------- process trees
+
+
+def run_metered(command: Sequence[str], *, limit_s: float | None = None) -> Json:
+    """Run a command: wall and CPU seconds with all its children, peak of the tree's memory."""
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    peak = _Peak(process.pid)
+    timed_out = False
+    # wait4 instead of Popen.wait: only this call's children are to be counted
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        if limit_s is not None and time.monotonic() - began > limit_s and not timed_out:
+            timed_out = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
+        time.sleep(0.05)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    peak.close()
+    return {
+        "wall_s": round(time.monotonic() - began, 2),
+        "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
+        "peak_rss_bytes": peak.rss_bytes,
+        "returncode": process.returncode,
+        "timed_out": timed_out,
+    }
+
+
+class _Peak:
+    """Samples the resident bytes of a process and its descendants, ten times a second."""
+
+    def __init__(self, pid: int) -> None:
+        self.rss_bytes = 0
+        self._pid = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        import psutil
+
+        while not self._over.wait(0.1):
+            with contextlib.suppress(psutil.Error):
+                root = psutil.Process(self._pid)
+                total = 0
+                for process in [root, *root.children(recursive=True)]:
+                    with contextlib.suppress(psutil.Error):
+                        total += process.memory_info().rss
+                self.rss_bytes = max(self.rss_bytes, total)
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def cpu_seconds_now() -> float:
+    """CPU seconds of this process and its children, those that still run included."""
+    import psutil
+
+    own = psutil.Process()
+    total = sum(own.cpu_times()[:4])  # user, system, and those of children that have ended
+    for child in own.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            total += times.user + times.system
+    return float(total)
+
+
+def private_bytes(pid: int) -> int:
+    """Memory that only this process has."""
+    import psutil
+
+    return int(psutil.Process(pid).memory_full_info().uss)
+
+
+def python() -> list[str]:
+    return [sys.executable]

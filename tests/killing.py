@@ -1,0 +1,29 @@
+"""A `seqto` command that kills itself, as `kill -9` would, right after its N-th journal record.
+
+    python killing.py N tune …
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from seqto.cli import main
+from seqto.journal import Journal
+
+if __name__ == "__main__":
+    limit = int(sys.argv[1])
+    written = 0
+    append = Journal.append
+
+    def append_then_die(self: Journal, event: dict[str, Any]) -> None:
+        global written  # noqa: PLW0603
+        append(self, event)
+        written += 1
+        if written == limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Journal.append = append_then_die  # type: ignore[method-assign]
+    raise SystemExit(main(sys.argv[2:]))

@@ -1,0 +1,89 @@
+"""Small tuning runs for the tests: a config, the command in this process or in its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import nets
+
+CONFIG = """
+[model]
+path = "net.onnx"
+
+[data]
+arrays = "samples.npz"
+calibration = 12
+evaluation = 60
+report = 30
+
+[analysis]
+samples = 4
+diagnose = false
+
+[search]
+strategy = "stepwise"
+objectives = ["loss", "size"]
+jobs = 2
+
+[device]
+latency_s = 0.01
+"""
+
+
+def write_config(folder: Path, *, batch: int | str = "N", text: str = CONFIG) -> Path:
+    """net.onnx, samples.npz and tune.toml in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = nets.residual(uneven=True, batch=batch)
+    nets.save(model, folder / "net.onnx")
+    free = nets.residual(uneven=True)
+    nets.save_samples(folder / "samples.npz", 110, model=free)
+    path = folder / "tune.toml"
+    path.write_text(text)
+    return path
+
+
+def environment(*extra: Path) -> dict[str, str]:
+    """Subprocesses find what this process finds, and what is added."""
+    path = [str(Path(__file__).parent), *(str(p) for p in extra), *sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p)}
+
+
+def command(
+    *words: str | Path, program: Sequence[str] = ("-m", "seqto.cli"), extra: Sequence[Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *program, *(str(w) for w in words)],
+        env=environment(*extra),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+TIMED = {"seconds", "latency_ms", "latency", "p90", "median", "ratio", "throughput"}
+NOT_COMPARED = {"profile", "warnings", "environment"}
+
+
+def figures(report: Mapping[str, Any]) -> Any:
+    """A report without what a clock has measured."""
+    return {k: _untimed(v) for k, v in report.items() if k not in TIMED | NOT_COMPARED}
+
+
+def _untimed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _untimed(v) for k, v in value.items() if k not in TIMED}
+    if isinstance(value, list):
+        return [_untimed(v) for v in value]
+    return value
+
+
+def essence(report: Mapping[str, Any]) -> list[Any]:
+    """Which trials there are, what they are and what they lose; the same in every run."""
+    keys = ("number", "key", "plan", "excluded", "size_bytes", "sha256", "error", "note")
+    return [[*(t[k] for k in keys), t["loss"] and t["loss"]["value"]] for t in report["trials"]]

@@ -1,0 +1,165 @@
+"""The contract suites: what is built in keeps them, and what breaks a contract is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from seqto.contracts import Answers, Ask, Json, Layer, Plan, Sample, Scheme, Space
+from seqto.data.arrays import Arrays
+from seqto.data.iterable import FromIterable
+from seqto.devices.ort import Ort
+from seqto.strategies.stepwise import Stepwise
+from seqto.tasks.classification import Classification
+from seqto.testing import (
+    FakeDevice,
+    FakeTask,
+    check_data,
+    check_device,
+    check_strategy,
+    check_task,
+)
+
+
+@pytest.mark.parametrize("device", [FakeDevice(), Ort(), Ort(optimize=False)], ids=str)
+def test_devices_keep_the_contract(device: Any) -> None:
+    check_device(device)
+
+
+@pytest.mark.parametrize("task", [FakeTask(), FakeTask(0.5), Classification()], ids=str)
+def test_tasks_keep_the_contract(task: Any) -> None:
+    check_task(task)
+
+
+@pytest.mark.parametrize("order", ["worst", "reverse", "random"])
+def test_stepwise_keeps_the_contract(order: str) -> None:
+    check_strategy(Stepwise(order=order))
+
+
+def test_data_keep_the_contract() -> None:
+    x = np.zeros((4, 3), dtype=np.float32)
+    check_data(Arrays({"x": x, "labels": np.arange(4)}))
+    check_data(FromIterable([(row, 1) for row in x]))
+
+
+# ------------------------------------------------------------------------------ broken on purpose
+
+
+class NotFrozen:
+    name = "open"
+
+    def open(self, model: bytes, *, threads: int = 0) -> Any:
+        raise RuntimeError("never")
+
+    def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
+        return None
+
+    def describe(self) -> Json:
+        return {}
+
+
+def test_a_device_that_is_no_dataclass_is_caught() -> None:
+    with pytest.raises(AssertionError, match="dataclass"):
+        check_device(NotFrozen())  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Trembling:
+    """Gives other outputs every time."""
+
+    name: str = "trembling"
+
+    def open(self, model: bytes, *, threads: int = 0) -> Any:
+        return TremblingSession()
+
+    def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
+        return None
+
+    def describe(self) -> Json:
+        return {}
+
+
+class TremblingSession:
+    rng = np.random.default_rng()
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        return [self.rng.standard_normal((len(feeds["x"]), 5))]
+
+    def time_ms(self, feeds: Mapping[str, NDArray[Any]]) -> float:
+        return 1.0
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_device_that_does_not_repeat_itself_is_caught() -> None:
+    with pytest.raises(AssertionError, match="equal repeats"):
+        check_device(Trembling())  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Neighbourly:
+    """Judges a sample by what else is in its batch."""
+
+    def agree(self, reference: list[Any], outputs: list[Any]) -> NDArray[np.bool_]:
+        same = np.array_equal(reference[0], outputs[0]) or len(outputs[0]) == 1
+        return np.full(len(outputs[0]), same)
+
+    def correct(self, outputs: list[Any], labels: Any) -> NDArray[np.bool_]:
+        return np.ones(len(labels), dtype=bool)
+
+
+def test_a_task_that_looks_at_neighbours_is_caught() -> None:
+    with pytest.raises(AssertionError, match="neighbours"):
+        check_task(Neighbourly())
+
+
+@dataclass(frozen=True)
+class Stubborn:
+    """Quantizes what the user excludes."""
+
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+        yield Ask((Plan.of(space.default),))
+
+
+@dataclass(frozen=True)
+class Endless:
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+        while True:
+            yield Ask((Plan(),))
+
+
+@dataclass(frozen=True)
+class Inventive:
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+        yield Ask((Plan.of({"nowhere": "fp16"}),))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [(Stubborn(), "as the user says"), (Endless(), "an end"), (Inventive(), "only layers")],
+)
+def test_strategies_that_break_the_contract_are_caught(strategy: Any, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_strategy(strategy)
+
+
+class Forgetful:
+    def __len__(self) -> int:
+        return 2
+
+    def read(self, index: int) -> Sample:
+        return Sample({"": np.random.default_rng().standard_normal(3)}, None, "s")
+
+    def identity(self) -> Json:
+        return {"kind": "forgetful"}
+
+
+def test_data_that_change_between_two_reads_are_caught() -> None:
+    with pytest.raises(AssertionError, match="same sample"):
+        check_data(Forgetful())

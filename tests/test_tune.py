@@ -1,0 +1,497 @@
+"""Whole runs on a small net: artifacts, budgets, gates, refusals, failing candidates."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import nets
+import numpy as np
+import onnx
+import pytest
+import runs
+
+from seqto import Result, tune
+from seqto.cli import main
+from seqto.errors import ConfigError, JournalError
+from seqto.journal import read_events
+from seqto.model import sha256_of_file
+
+
+def seqto(*words: str | Path) -> tuple[int, str, str]:
+    """The command in this process: exit code, stdout, stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(w) for w in words])
+    return code, out.getvalue(), err.getvalue()
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """A finished run that tests look at and copy, but never change."""
+
+    config: Path
+    out: Path
+    code: int
+    printed: str
+
+    def copy(self, folder: Path) -> Path:
+        shutil.copytree(self.out, folder / "run")
+        return folder / "run"
+
+    @property
+    def report(self) -> Any:
+        return json.loads((self.out / "report.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("done")
+    config = runs.write_config(folder)
+    code, printed, _ = seqto("tune", "--config", config, "--out", folder / "out", "-q")
+    return Done(config, folder / "out", code, printed)
+
+
+# ------------------------------------------------------------------------------- what is left
+
+
+def test_a_run_leaves_all_that_was_promised(done: Done) -> None:
+    assert done.code == 0
+    for name in ("journal.jsonl", "report.json", "report.html"):
+        assert (done.out / name).is_file(), name
+    for plot in ("layer_errors.png", "objectives.png", "front.png"):
+        assert (done.out / "plots" / plot).stat().st_size > 1000
+    assert not (done.out / "cache").exists()
+    assert str(done.out) in done.printed.replace("\n", "")
+
+
+def test_stepwise_goes_from_fully_quantized_until_nothing_is_lost(done: Done) -> None:
+    trials = done.report["trials"]
+    assert trials[0]["note"] == "fully quantized"
+    counts = [len(t["excluded"]) for t in trials]
+    assert counts == sorted(counts)
+    assert trials[0]["loss"]["value"] > 0  # uneven channels under one scale do hurt
+    assert min(t["loss"]["value"] for t in trials) == 0.0
+    assert all(t["error"] is None for t in trials)
+
+
+def test_every_candidate_saw_the_same_samples(done: Done) -> None:
+    complete = [t for t in done.report["trials"] if not t["stopped_early"]]
+    assert {t["loss"]["samples"] for t in complete} == {60}
+    assert done.report["data"]["splits"] == {"calibration": 12, "evaluation": 60, "report": 30}
+
+
+def test_recommended_trials_are_confirmed_on_samples_that_no_search_saw(done: Done) -> None:
+    report = done.report
+    assert {"balanced", "loss", "size"} <= set(report["recommended"])
+    for number in report["recommended"].values():
+        trial = next(t for t in report["trials"] if t["number"] == number)
+        assert trial["report_split"]["loss"]["samples"] == 30
+        assert trial["latency_ms"]["ratio"] > 0
+        assert (done.out / "models" / f"trial-{number}.onnx").is_file()
+
+
+def test_the_saved_models_are_what_was_measured(done: Done) -> None:
+    for path in (done.out / "models").glob("*.onnx"):
+        number = int(path.stem.removeprefix("trial-"))
+        trial = next(t for t in done.report["trials"] if t["number"] == number)
+        assert sha256_of_file(path) == trial["sha256"]
+        assert path.stat().st_size == trial["size_bytes"]
+
+
+def test_the_loss_is_what_onnxruntime_gives_for_the_saved_model(done: Done, tmp_path: Path) -> None:
+    """From the outside: run float and trial 0 over all samples that evaluation can be from."""
+    seqto("export", done.out, "--trial", "0", "-o", tmp_path / "q.onnx")
+    x = np.load(done.config.parent / "samples.npz")["x"]
+    want = nets.run(onnx.load(str(done.config.parent / "net.onnx")), {"x": x})[0].argmax(axis=1)
+    got = nets.run((tmp_path / "q.onnx").read_bytes(), {"x": x})[0].argmax(axis=1)
+    loss = done.report["trials"][0]["loss"]
+    assert loss["low"] - 0.1 <= float((want != got).mean()) <= loss["high"] + 0.1
+
+
+# -------------------------------------------------------------------------- export and report
+
+
+@pytest.mark.parametrize("choice", [["--trial", "1"], ["--pick", "size"], ["--pick", "loss"], []])
+def test_export_rebuilds_a_trial_bit_for_bit(
+    done: Done, choice: list[str], tmp_path: Path
+) -> None:
+    code, printed, _ = seqto("export", done.out, *choice, "-o", tmp_path / "new" / "m.onnx")
+    assert code == 0
+    number = int(printed.split()[1].rstrip(":"))
+    trial = next(t for t in done.report["trials"] if t["number"] == number)
+    assert sha256_of_file(tmp_path / "new" / "m.onnx") == trial["sha256"]
+
+
+def test_export_of_what_is_not_there_says_what_is(done: Done, tmp_path: Path) -> None:
+    code, _, error = seqto("export", done.out, "--trial", "99", "-o", tmp_path / "m.onnx")
+    assert code == 2
+    assert "no trial 99" in error
+    code, _, error = seqto("export", done.out, "--pick", "beauty", "-o", tmp_path / "m.onnx")
+    assert code == 2
+    assert "balanced" in error
+
+
+def test_export_notices_a_changed_run_folder(done: Done, tmp_path: Path) -> None:
+    run = done.copy(tmp_path)
+    base = run / "variants" / "base" / "model.onnx"
+    proto = onnx.load(str(base))
+    values = np.frombuffer(proto.graph.initializer[0].raw_data, dtype=np.float32) * 2
+    proto.graph.initializer[0].raw_data = values.astype(np.float32).tobytes()
+    base.write_bytes(proto.SerializeToString())
+    code, _, error = seqto("export", run, "--trial", "0", "-o", tmp_path / "m.onnx")
+    assert code == 2
+    assert "sha256" in error
+    assert not (tmp_path / "m.onnx").exists()
+
+
+def test_a_report_can_be_made_again_from_the_folder_alone(done: Done, tmp_path: Path) -> None:
+    run = done.copy(tmp_path)
+    before = json.loads((run / "report.json").read_text())
+    for path in (run / "report.json", run / "report.html"):
+        path.unlink()
+    shutil.rmtree(run / "plots")
+    shutil.rmtree(run / "models")
+    code, _, _ = seqto("report", run)
+    assert code == 0
+    assert json.loads((run / "report.json").read_text()) == before
+    assert (run / "plots" / "front.png").is_file()
+    assert list((run / "models").glob("*.onnx"))
+
+
+# ----------------------------------------------------------------------------- again and further
+
+
+def test_the_same_command_again_runs_nothing(done: Done, tmp_path: Path) -> None:
+    run = done.copy(tmp_path)
+    before = [e for e in read_events(run / "journal.jsonl") if e["event"] != "end"]
+    code, _, _ = seqto("tune", "--config", done.config, "--out", run, "-q")
+    assert code == 0
+    assert [e for e in read_events(run / "journal.jsonl") if e["event"] != "end"] == before
+
+
+def test_a_larger_budget_goes_on_with_what_is_there(done: Done, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    seqto("tune", "--config", done.config, "--out", run, "-q", "--max-trials", "2")
+    few = json.loads((run / "report.json").read_text())
+    assert few["counts"]["trials"] == 2
+    assert few["status"] == "budget"
+    seqto("tune", "--config", done.config, "--out", run, "-q", "--jobs", "1")
+    all_of_them = json.loads((run / "report.json").read_text())
+    assert all_of_them["status"] == "done"
+    assert runs.essence(all_of_them) == runs.essence(done.report)
+    recorded = [e for e in read_events(run / "journal.jsonl") if e["event"] == "trial"]
+    assert len(recorded) == len(all_of_them["trials"])
+
+
+def test_max_minutes_ends_in_time_and_still_reports(done: Done, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    began = time.monotonic()
+    options = ["--max-minutes", "0.01", "--set", "search.stop_loss=-1"]
+    code, _, _ = seqto("tune", "--config", done.config, "--out", run, "-q", *options)
+    assert code == 0
+    assert time.monotonic() - began < 45
+    report = json.loads((run / "report.json").read_text())
+    assert report["status"] == "budget"
+    assert report["baseline"]["size_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        (["--set", "quantize.weight=u8"], "quantize.weight: 's8' → 'u8'"),
+        (["--seed", "9"], "search.seed: 0 → 9"),
+        (["--exclude", "/net/Conv_0"], "quantize.exclude"),
+        (["--strategy", "frontier"], "search.strategy"),
+        (["--set", "data.evaluation=50"], "data.evaluation: 60 → 50"),
+    ],
+)
+def test_changed_settings_are_refused_with_what_changed(
+    done: Done, tmp_path: Path, option: list[str], named: str
+) -> None:
+    run = done.copy(tmp_path)
+    before = (run / "journal.jsonl").read_bytes()
+    code, _, error = seqto("tune", "--config", done.config, "--out", run, "-q", *option)
+    assert code == 2
+    assert named in error
+    assert "another --out folder" in error
+    assert (run / "journal.jsonl").read_bytes() == before
+
+
+def moved(done: Done, folder: Path) -> Path:
+    """The inputs in another folder: paths may change, contents may not."""
+    shutil.copytree(done.config.parent, folder, ignore=shutil.ignore_patterns("out"))
+    return folder / "tune.toml"
+
+
+def test_a_changed_model_is_refused(done: Done, tmp_path: Path) -> None:
+    run, config = done.copy(tmp_path), moved(done, tmp_path / "elsewhere")
+    nets.save(nets.residual(seed=5), config.parent / "net.onnx")
+    code, _, error = seqto("tune", "--config", config, "--out", run, "-q")
+    assert code == 2
+    assert "model: sha256" in error
+
+
+def test_changed_data_are_refused(done: Done, tmp_path: Path) -> None:
+    run, config = done.copy(tmp_path), moved(done, tmp_path / "elsewhere")
+    nets.save_samples(config.parent / "samples.npz", 110, model=nets.residual(), seed=8)
+    code, _, error = seqto("tune", "--config", config, "--out", run, "-q")
+    assert code == 2
+    assert "data have changed" in error
+
+
+def test_the_same_inputs_at_another_place_go_on(done: Done, tmp_path: Path) -> None:
+    run, config = done.copy(tmp_path), moved(done, tmp_path / "elsewhere")
+    code, _, error = seqto("tune", "--config", config, "--out", run, "-q")
+    assert (code, error) == (0, "")
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(done: Done, tmp_path: Path) -> None:
+    from seqto.journal import Journal
+
+    run = done.copy(tmp_path)
+    with Journal.open(run / "journal.jsonl"):
+        code, _, error = seqto("tune", "--config", done.config, "--out", run, "-q")
+    assert code == 2
+    assert "another seqto process" in error
+
+
+# --------------------------------------------------------------------------------------- gates
+
+
+def test_the_gate_opens_when_a_trial_loses_little_enough(done: Done, tmp_path: Path) -> None:
+    run = done.copy(tmp_path)
+    code, _, _ = seqto("tune", "--config", done.config, "--out", run, "-q", "--max-loss", "0.01")
+    assert code == 0
+
+
+def test_the_gate_stays_shut_when_none_does(done: Done, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ["--max-trials", "1", "--max-loss", "0.0"]
+    code, _, _ = seqto("tune", "--config", done.config, "--out", run, "-q", *options)
+    assert code == 3
+    assert list((run / "models").glob("*.onnx")), "the best effort is saved all the same"
+
+
+# ------------------------------------------------------------------------------------- Ctrl-C
+
+
+def test_ctrl_c_ends_with_130_and_a_report_of_what_there_is(done: Done, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["tune", "--config", str(done.config), "--out", str(run), "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seqto.cli", *words],
+        env=runs.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["event"] == "trial":
+            process.send_signal(signal.SIGINT)
+            break
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    assert "interrupted" in error
+    report = json.loads((run / "report.json").read_text())
+    assert report["status"] == "interrupted"
+    assert report["counts"]["trials"] >= 1
+    code, _, _ = seqto("tune", "--config", done.config, "--out", run, "-q")
+    assert code == 0
+    again = json.loads((run / "report.json").read_text())
+    assert again["status"] == "done"
+    assert runs.essence(again) == runs.essence(done.report)
+
+
+# ------------------------------------------------------------------------- candidates that fail
+
+DEVICE = '''
+import os
+from dataclasses import dataclass
+from seqto.devices.ort import Ort
+from seqto.errors import DeviceError
+
+@dataclass(frozen=True)
+class Shaky:
+    """ORT, but quantized models with a Clip abort the process, and some do not load."""
+    how: str = "abort"
+    name: str = "shaky"
+
+    def open(self, model, *, threads=0):
+        quantized = model.count(b"DequantizeLinear")
+        if self.how == "abort" and 0 < quantized <= 12:
+            os.abort()
+        if self.how == "refuse" and 0 < quantized <= 12:
+            raise DeviceError("no kernel for it", stage="load", ops=("DequantizeLinear",))
+        return Ort().open(model, threads=threads)
+
+    def refuses(self, layer, scheme):
+        return None
+
+    def describe(self):
+        return {"kind": "shaky", "name": self.name}
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """A package with an entry point, as an installed plug-in has it."""
+    folder = tmp_path / "site"
+    info = folder / "shaky-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shaky\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[seqto.devices]\nshaky = shaky_device:Shaky\n")
+    (folder / "shaky_device.py").write_text(DEVICE)
+    return folder
+
+
+@pytest.mark.parametrize(("how", "stage"), [("abort", "crash"), ("refuse", "load")])
+def test_a_candidate_that_fails_is_a_recorded_trial_and_the_run_goes_on(
+    done: Done, plugin: Path, tmp_path: Path, how: str, stage: str
+) -> None:
+    run = tmp_path / "run"
+    words = ["tune", "--config", done.config, "--out", run, "-q", "--device", "shaky"]
+    words += ["--set", f"device.how={how}", "--set", "search.stop_loss=-1"]
+    finished = runs.command(*words, extra=[plugin])
+    assert finished.returncode == 0, finished.stderr
+    report = json.loads((run / "report.json").read_text())
+    failed = [t for t in report["trials"] if t["error"]]
+    assert failed
+    assert {t["error"]["stage"] for t in failed} == {stage}
+    assert report["status"] == "done"
+    assert len(failed) < len(report["trials"])
+    assert not {t["number"] for t in failed} & set(report["front"])
+    if how == "abort":
+        assert "SIGABRT" in failed[0]["error"]["message"]
+    again = runs.command(*words, extra=[plugin])
+    assert again.returncode == 0
+    assert runs.figures(json.loads((run / "report.json").read_text())) == runs.figures(report)
+
+
+def test_an_unknown_device_is_named_with_near_ones(done: Done, tmp_path: Path) -> None:
+    words = ["--out", tmp_path / "run", "--device", "shakey"]
+    code, _, error = seqto("tune", "--config", done.config, *words)
+    assert code == 2
+    assert "unknown device 'shakey'" in error
+
+
+# -------------------------------------------------------------------------------- from Python
+
+
+def test_tune_returns_what_the_report_says(done: Done, tmp_path: Path) -> None:
+    run = done.copy(tmp_path)
+    events: list[str] = []
+    result = tune(config=done.config, out=run, listener=lambda e: events.append(e["event"]))
+    assert isinstance(result, Result)
+    assert result.report == json.loads((run / "report.json").read_text())
+    assert [t.number for t in result.trials] == [t["number"] for t in result.report["trials"]]
+    assert set(result.front) == set(result.report["front"])
+    assert result.recommended["size"] in result.front
+    assert events == ["end"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sign:
+    """A user's own idea of a right answer, in ten lines: the sign of the first score."""
+
+    def agree(self, reference: list[Any], outputs: list[Any]) -> Any:
+        return (reference[0][:, 0] > 0) == (outputs[0][:, 0] > 0)
+
+    def correct(self, outputs: list[Any], labels: Any) -> Any:
+        return (outputs[0][:, 0] > 0) == (labels == 1)
+
+
+def test_own_task_and_any_iterable_of_samples(tmp_path: Path) -> None:
+    model = nets.save(nets.residual(uneven=True), tmp_path / "net.onnx")
+    x = nets.pictures(70)
+    first = nets.run(nets.residual(uneven=True), {"x": x})[0][:, 0]
+    result = tune(
+        model,
+        out=tmp_path / "run",
+        data=((row, int(score > 0)) for row, score in zip(x, first, strict=True)),
+        task=Sign(),
+        data__calibration=10,
+        data__evaluation=40,
+        search__strategy="stepwise",
+        search__objectives=["loss", "size"],
+        search__max_trials=3,
+        analysis__diagnose=False,
+        device__latency_s=0.01,
+    )
+    assert len(result.trials) == 3
+    assert result.report["baseline"]["accuracy"] == {"evaluation": 1.0, "report": 1.0} or (
+        result.report["baseline"]["accuracy"] == 1.0
+    )
+    loss = result.trials[0].loss
+    assert loss is not None
+    assert loss.samples == 40
+    assert result.report["data"]["kind"] == "iterable"
+
+
+def test_two_inputs_are_fed_by_name(tmp_path: Path) -> None:
+    model = nets.save(nets.two_inputs(), tmp_path / "net.onnx")
+    rng = np.random.default_rng(0)
+    items = [
+        {"a": a, "b": rng.standard_normal(6).astype(np.float32)} for a in nets.pictures(40)
+    ]
+    result = tune(
+        model,
+        out=tmp_path / "run",
+        data=items,
+        data__calibration=8,
+        data__evaluation=20,
+        search__strategy="stepwise",
+        search__objectives=["loss", "size"],
+        search__max_trials=2,
+        analysis__diagnose=False,
+        device__latency_s=0.01,
+    )
+    assert [t.error for t in result.trials] == [None, None]
+    assert result.report["baseline"]["accuracy"] is None or not any(
+        (result.report["baseline"]["accuracy"] or {}).values()
+    )
+
+
+def test_dynamic_mode_and_random_data(tmp_path: Path) -> None:
+    """Data-free, and marked so."""
+    model = nets.save(nets.dense(), tmp_path / "net.onnx")
+    result = tune(
+        model,
+        out=tmp_path / "run",
+        data__random=40,
+        data__calibration=10,
+        data__evaluation=20,
+        quantize__mode="dynamic",
+        search__strategy="stepwise",
+        search__objectives=["loss", "size"],
+        analysis__diagnose=False,
+        device__latency_s=0.01,
+    )
+    assert result.report["data"]["kind"] == "random"
+    assert any("random" in w for w in result.report["warnings"])
+    assert str(result.trials[0].plan.scheme_of("/net/Gemm_3")).startswith("dynamic")
+
+
+def test_what_is_wrong_is_raised_not_printed(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(ConfigError, match="no model is given"):
+        tune(out=tmp_path)
+    with pytest.raises(ConfigError, match="search.strateggy"):
+        tune("x.onnx", out=tmp_path, search__strateggy="stepwise")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_folder_that_is_no_run_folder_is_refused(done: Done, tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text('{"event":"trial"}\n')
+    with pytest.raises(JournalError, match="no header"):
+        tune(config=done.config, out=tmp_path)

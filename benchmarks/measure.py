@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -157,10 +156,20 @@ class Box:
 # --------------------------------------------------------------------------------- process trees
 
 
-def run_metered(command: Sequence[str], *, limit_s: float | None = None) -> Json:
+def run_metered(
+    command: Sequence[str], *, limit_s: float | None = None, log: Path | None = None
+) -> Json:
     """Run a command: wall and CPU seconds with all its children, peak of the tree's memory."""
     began = time.monotonic()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    with contextlib.ExitStack() as open_files:
+        stream = open_files.enter_context(log.open("wb")) if log else None
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
     peak = _Peak(process.pid)
     timed_out = False
     # wait4 instead of Popen.wait: only this call's children are to be counted
@@ -229,7 +238,3 @@ def private_bytes(pid: int) -> int:
     import psutil
 
     return int(psutil.Process(pid).memory_full_info().uss)
-
-
-def python() -> list[str]:
-    return [sys.executable]

@@ -9,7 +9,7 @@ fronts        qdq_err only, xmodel_err only, both, and damage at the output as r
               hypervolume of the front that stepwise gives with each
 prediction    Spearman of each layer measure with what really happens: loss and damage that go
               when one layer is excluded from the fully quantized model, and the damage of one
-              quantized layer alone
+              quantized layer alone; `added` is the xmodel_err beyond that of a layer's inputs
 calibration   10, 50 and 100 samples, three draws each: Spearman of the rankings, spread of the loss
 
 Losses are those of the evaluation split, all samples for all candidates.
@@ -183,6 +183,7 @@ class Singles:
         plans = [stepwise_plans(space)[0][0], *without, *alone]
         for start in range(0, len(plans), 16):
             trials += yield Ask(tuple(plans[start : start + 16]))
+        added = _added(space)
         full, left_out = trials[0], trials[1 : 1 + len(names)]
         self.found = {
             row.layer: {
@@ -190,6 +191,7 @@ class Singles:
                 "xmodel_err": row.xmodel_err,
                 "both": row.error,
                 "damage": damage[row.layer],
+                "added": added[row.layer],
                 "loss_gone": _loss(full) - _loss(left_out[i]),
                 "damage_gone": _damage(full) - _damage(left_out[i]),
                 "damage_alone": _damage(trials[1 + len(names) + i]),
@@ -241,6 +243,17 @@ def rankings_of(space: Space, damage: Mapping[str, float]) -> dict[str, tuple[La
     }
 
 
+def _added(space: Space) -> dict[str, float]:
+    """xmodel_err that a layer adds to the worst of what it receives."""
+    error = {row.layer: row.xmodel_err for row in space.ranking}
+    maker = {x.output: x.name for x in space.layers if x.name in error}
+    return {
+        x.name: error[x.name] - max((error[maker[t]] for t in x.inputs if t in maker), default=0.0)
+        for x in space.layers
+        if x.name in error
+    }
+
+
 def _without(space: Space, row: LayerError) -> Plan:
     """The full plan without one layer, as stepwise leaves it out."""
     return stepwise_plans(dataclasses.replace(space, ranking=(row,)))[1][0]
@@ -286,7 +299,7 @@ def prediction(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
     real = ("loss_gone", "damage_gone", "damage_alone", "loss_alone")
     table = {
         measure: {r: spearman([x[measure] for x in rows], [x[r] for x in rows]) for r in real}
-        for measure in ("qdq_err", "xmodel_err", "both", "damage")
+        for measure in ("qdq_err", "xmodel_err", "both", "added", "damage")
     }
     return {"spearman": table, "layers": strategy.found}
 

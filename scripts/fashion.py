@@ -78,6 +78,11 @@ class Int8Config:
     extra: tuple[tuple[str, Any], ...] = ()
 
 
+def say(line: str) -> None:
+    """Print at once: these runs are long and are watched through a log file."""
+    print(line, flush=True)
+
+
 def load_split(directory: Path, stem: str) -> Split:
     """Read ``train`` or ``t10k`` from the gzipped IDX files."""
     images = _read_idx(directory / f"{stem}-images-idx3-ubyte.gz", header=16)
@@ -160,13 +165,14 @@ def train(
     for epoch in range(recipe.epochs):
         began, total = time.monotonic(), 0.0
         model.train()
-        for rows in torch.randperm(len(labels), generator=generator).split(recipe.batch):
+        order = torch.randperm(len(labels), generator=generator)
+        for rows in torch.split(order, recipe.batch):
             batch = augment(images[rows], generator).to(memory_format=torch.channels_last)
             loss = functional.cross_entropy(
                 model(batch), labels[rows], label_smoothing=recipe.label_smoothing
             )
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
             total += loss.item()
@@ -219,7 +225,8 @@ def logits(path: Path, images: Pixels) -> Floats:
 
 def top1(path: Path, images: Pixels) -> Labels:
     """The class each picture is given."""
-    return logits(path, images).argmax(1)
+    answers: Labels = logits(path, images).argmax(1)
+    return answers
 
 
 def accuracy(path: Path, data: Split) -> float:

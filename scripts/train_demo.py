@@ -13,17 +13,19 @@ import argparse
 import time
 from pathlib import Path
 
-import fashion
 import numpy as np
 import torch
 from onnxruntime.quantization import QuantType
 from torch import Tensor, nn
+
+import fashion
 
 STEM = 16
 HEAD = 256
 # Expansion, output channels, number of blocks, stride of the first block.
 STAGES = ((1, 16, 1, 1), (3, 24, 3, 2), (4, 40, 3, 1), (4, 80, 3, 2))
 GAMMA_RANGE = (0.05, 1.5)
+SEED = 1
 CALIBRATION_ROWS = 200
 TEST_ROWS = 2000
 INT8_CONFIGS = (
@@ -169,3 +171,44 @@ def report_figures(path: Path, chosen: fashion.Split, *, test: fashion.Split) ->
         subset = fashion.changed_share(path, quantized, images=measured.images)
         print(f"{config.name}: {len(quantized)} bytes", end=", ")
         print(f"top-1 changed {everything:.2%} of 10,000, {subset:.2%} of {TEST_ROWS}")
+
+
+def trained(train: fashion.Split, *, epochs: int, state: Path | None) -> DemoNet:
+    """Train, or take the parameters of an earlier run, because training is the long part."""
+    torch.manual_seed(SEED)
+    model = DemoNet()
+    if state is not None and state.exists():
+        model.load_state_dict(torch.load(state, weights_only=True))
+        return model
+    spread_gammas(model)
+    began = time.monotonic()
+    fashion.train(model, train, recipe=fashion.Recipe(epochs=epochs, seed=SEED), report=fashion.say)
+    print(f"trained in {(time.monotonic() - began) / 60:.1f} minutes")
+    if state is not None:
+        torch.save(model.state_dict(), state)
+    return model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train seqto's demo network.")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the IDX files")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--epochs", type=int, default=9)
+    parser.add_argument("--state", type=Path, help="keep the parameters here, or reuse them")
+    # One thread is far faster than two when other programs keep the cores busy.
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    train, test = fashion.load_split(args.data, "train"), fashion.load_split(args.data, "t10k")
+    model = trained(train, epochs=args.epochs, state=args.state)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / "fashion_mobilenet.onnx"
+    fashion.export(model, path)
+    chosen = choose_pictures(train, test, seed=SEED)
+    save_pictures(args.out / "fashion_mnist.npz", chosen)
+    report_figures(path, chosen, test=test)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import nets
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+import nets
 from seqto.assemble import Assembler
 from seqto.contracts import FP32, Layer, Plan, Scheme
 from seqto.model import OUTPUT_OP, SAME_SCALE_OPS, upgrade

@@ -1,6 +1,6 @@
 """A `seqto` command that kills itself, as `kill -9` would, right after its N-th journal record.
 
-    python killing.py N tune …
+python killing.py N tune …
 """
 
 from __future__ import annotations

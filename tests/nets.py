@@ -1,15 +1,17 @@
 """Small nets, built in code, and samples for them.
 
-residual    x ─ Conv ─ Relu ─┬─ Conv(depthwise) ─ Clip ─ Conv ─ Add ─ GlobalAveragePool ─ Flatten ─ Gemm ─ y
-                             └───────────────────────────────┘
+residual    x ─ Conv ─ Relu ─┬─ Conv(depthwise) ─ Clip ─ Conv ─┬─ Add ─ pool ─ Flatten ─ Gemm ─ y
+                             └─────────────────────────────────┘
 branches    x ─ Conv ─ Relu ─┬─ Conv ─ Relu ─┐
-                             └─ MaxPool ─────┴─ Concat ─ AveragePool ─ Conv ─ GlobalAveragePool ─ Flatten ─ y
+                             └─ MaxPool ─────┴─ Concat ─ AveragePool ─ Conv ─ pool ─ Flatten ─ y
 dense       x ─ MatMul ─ Add ─ Relu ─ Gemm ─ y
-two_inputs  a ─ Conv ─ Relu ─ GlobalAveragePool ─ Flatten ─┬─ Concat ─ Gemm ─ y
-            b ─ Gemm ─ Relu ──────────────────────────────┘
+two_inputs  a ─ Conv ─ Relu ─ pool ─ Flatten ─┬─ Concat ─ Gemm ─ y
+            b ─ Gemm ─ Relu ──────────────────┘
 reshaped    x ─ Conv ─┬─ Shape ─ Gather ─ Mul(4) ─ Concat ─┐
                       └──────────────────────────────────┴─ Reshape ─ MatMul ─ y
 transposed  x ─ Conv ─ Relu ─ ConvTranspose ─ Sigmoid ─ MaxPool ─ Transpose ─ y
+
+(pool: GlobalAveragePool)
 """
 
 from __future__ import annotations

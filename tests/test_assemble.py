@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import fake_quant
-import nets
 import numpy as np
 import onnx
 import pytest
@@ -17,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
+import fake_quant
+import nets
 from seqto.assemble import Assembler, opset_needed, unfit
 from seqto.calibrate import calibrate
 from seqto.contracts import (
@@ -99,7 +99,7 @@ def test_an_unknown_code_is_refused(code: str) -> None:
 
 names = st.text(min_size=1, max_size=12)
 plans = st.builds(
-    lambda pairs, transforms: Plan.of(pairs, transforms),
+    Plan.of,
     st.dictionaries(names, st.sampled_from(GRID), max_size=6),
     st.lists(st.sampled_from(["equalize", "smooth-0.5", "bias-correction"]), max_size=2),
 )

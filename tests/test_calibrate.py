@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nets
 import numpy as np
 import onnx
 import pytest
-import stock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnxruntime.quantization import CalibrationMethod, create_calibrator
 
+import nets
+import stock
 from seqto.calibrate import (
     BINS,
     calibrate,
@@ -88,7 +88,7 @@ def test_channel_statistics_are_those_of_numpy() -> None:
 
 def test_no_samples_are_refused() -> None:
     with pytest.raises(DataError, match="no calibration samples"):
-        calibrate(prepare(nets.residual()), lambda: [])
+        calibrate(prepare(nets.residual()), list)
 
 
 def test_a_value_that_is_not_finite_is_refused() -> None:

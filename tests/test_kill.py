@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
-import runs
 
+import runs
 from seqto.journal import read_events
 
 KILLER = (str(Path(__file__).parent / "killing.py"),)
@@ -97,7 +97,7 @@ def test_killed_at_any_moment_it_goes_on_and_leaves_no_process(
         children = psutil.Process(process.pid).children(recursive=True)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        gone, alive = psutil.wait_procs(children, timeout=10)
+        _gone, alive = psutil.wait_procs(children, timeout=10)
         assert not alive
     finished = runs.command(*command)
     assert finished.returncode == 0, finished.stderr
@@ -117,7 +117,7 @@ def test_killed_within_a_batch_of_trials_it_keeps_their_numbers(
     assert trials, "killed too early to say anything"
     by_number = {t["number"]: t for t in whole["trials"]}
     # as if number 2 of the first batch had been the fastest, and the only one recorded
-    donor = [e for e in read_events(config.parent / "whole" / "journal.jsonl")]
+    donor = list(read_events(config.parent / "whole" / "journal.jsonl"))
     second = next(e for e in donor if e["event"] == "trial" and e["trial"]["number"] == 2)
     head = [line for i, line in enumerate(lines) if i < trials[0]]
     journal.write_bytes(b"".join(head) + json.dumps(second).encode() + b"\n")
@@ -151,9 +151,7 @@ def test_frontier_killed_after_every_few_records_ends_the_same(
     assert finished.returncode == 0, finished.stderr
     want = report_of(tmp_path / "whole")
     for _ in range(60):
-        finished = runs.command(
-            str(every), *words(config, tmp_path / "out", *more), program=KILLER
-        )
+        finished = runs.command(str(every), *words(config, tmp_path / "out", *more), program=KILLER)
         if finished.returncode == 0:
             break
         assert finished.returncode == -signal.SIGKILL, finished.stderr

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nets
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import nets
 from seqto import model as onnx_model
 from seqto.errors import ModelError
 from seqto.model import OUTPUT_OP, load, open_prepared, opset_of, prepare, same_answers, to_bytes
@@ -101,7 +101,7 @@ def test_a_quantized_model_is_refused() -> None:
     net.add("Relu", [net.conv(x, (3, 4))], output="y")
     shape = ["N", 3, nets.SIDE, nets.SIDE]
     proto = net.model({"x": shape}, {"y": ["N", 4, nets.SIDE, nets.SIDE]})
-    with pytest.raises(ModelError, match="quantized already.*QuantizeLinear.*float model"):
+    with pytest.raises(ModelError, match=r"quantized already.*QuantizeLinear.*float model"):
         prepare(proto, name="it")
 
 

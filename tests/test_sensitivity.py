@@ -6,16 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-import nets
 import numpy as np
 import onnx
 import pytest
-import stock
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 from onnxruntime.quantization import qdq_loss_debug
 
+import nets
+import stock
 from seqto.assemble import Assembler
 from seqto.calibrate import calibrate
 from seqto.contracts import Plan

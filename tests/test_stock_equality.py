@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import nets
 import numpy as np
 import onnx
 import pytest
-import stock
 from numpy.typing import NDArray
 
+import nets
+import stock
 from seqto.assemble import Assembler
 from seqto.calibrate import calibrate
 from seqto.contracts import Layer, Plan
@@ -125,7 +125,8 @@ def assert_same_constants(ours: Any, theirs: Any, layers: Sequence[Layer]) -> No
             mine, other = seen(a, x), seen(b, y)
             assert (mine is None) == (other is None), f"{layer.name}: {x} against {y}"
             for key in mine or {}:
-                assert mine is not None and other is not None
+                assert mine is not None
+                assert other is not None
                 assert mine[key].dtype == other[key].dtype
                 np.testing.assert_array_equal(
                     mine[key].reshape(-1),
@@ -243,7 +244,7 @@ def assert_same_integer_weights(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.zoo
 @pytest.mark.parametrize("setting", [("s8", "s8", False), ("u8", "u8", True)], ids=str)
-@pytest.mark.parametrize("name", (*PICTURE_NETS, "resnet20-cifar10"))
+@pytest.mark.parametrize("name", [*PICTURE_NETS, "resnet20-cifar10"])
 def test_zoo_models_are_written_as_the_stock_quantizer_writes_them(
     name: str, setting: tuple[str, str, bool], tmp_path: Path
 ) -> None:

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import nets
 import numpy as np
 import onnx
 import pytest
-import runs
 
+import nets
+import runs
 from seqto import Result, tune
 from seqto.cli import main
 from seqto.errors import ConfigError, JournalError
@@ -122,9 +122,7 @@ def test_the_loss_is_what_onnxruntime_gives_for_the_saved_model(done: Done, tmp_
 
 
 @pytest.mark.parametrize("choice", [["--trial", "1"], ["--pick", "size"], ["--pick", "loss"], []])
-def test_export_rebuilds_a_trial_bit_for_bit(
-    done: Done, choice: list[str], tmp_path: Path
-) -> None:
+def test_export_rebuilds_a_trial_bit_for_bit(done: Done, choice: list[str], tmp_path: Path) -> None:
     code, printed, _ = seqto("export", done.out, *choice, "-o", tmp_path / "new" / "m.onnx")
     assert code == 0
     number = int(printed.split()[1].rstrip(":"))
@@ -430,9 +428,7 @@ def test_own_task_and_any_iterable_of_samples(tmp_path: Path) -> None:
         device__latency_s=0.01,
     )
     assert len(result.trials) == 3
-    assert result.report["baseline"]["accuracy"] == {"evaluation": 1.0, "report": 1.0} or (
-        result.report["baseline"]["accuracy"] == 1.0
-    )
+    assert result.report["baseline"]["accuracy"] == 1.0
     loss = result.trials[0].loss
     assert loss is not None
     assert loss.samples == 40
@@ -442,9 +438,7 @@ def test_own_task_and_any_iterable_of_samples(tmp_path: Path) -> None:
 def test_two_inputs_are_fed_by_name(tmp_path: Path) -> None:
     model = nets.save(nets.two_inputs(), tmp_path / "net.onnx")
     rng = np.random.default_rng(0)
-    items = [
-        {"a": a, "b": rng.standard_normal(6).astype(np.float32)} for a in nets.pictures(40)
-    ]
+    items = [{"a": a, "b": rng.standard_normal(6).astype(np.float32)} for a in nets.pictures(40)]
     result = tune(
         model,
         out=tmp_path / "run",
@@ -458,9 +452,7 @@ def test_two_inputs_are_fed_by_name(tmp_path: Path) -> None:
         device__latency_s=0.01,
     )
     assert [t.error for t in result.trials] == [None, None]
-    assert result.report["baseline"]["accuracy"] is None or not any(
-        (result.report["baseline"]["accuracy"] or {}).values()
-    )
+    assert result.report["baseline"]["accuracy"] is None
 
 
 def test_dynamic_mode_and_random_data(tmp_path: Path) -> None:
@@ -486,7 +478,7 @@ def test_dynamic_mode_and_random_data(tmp_path: Path) -> None:
 def test_what_is_wrong_is_raised_not_printed(tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(ConfigError, match="no model is given"):
         tune(out=tmp_path)
-    with pytest.raises(ConfigError, match="search.strateggy"):
+    with pytest.raises(ConfigError, match=r"search\.strateggy"):
         tune("x.onnx", out=tmp_path, search__strateggy="stepwise")
     assert capsys.readouterr() == ("", "")
 

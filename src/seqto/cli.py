@@ -116,7 +116,7 @@ def _add_analyze(commands: Any) -> None:
 
 def _add_report(commands: Any) -> None:
     parser = _add(commands, "report", run_report, "make the report again from a run folder alone")
-    parser.add_argument("folder")
+    parser.add_argument("folder", help="a run folder")
     parser.add_argument("--format", choices=("all", "md", "json", "csv"), default="all")
 
 
@@ -126,15 +126,17 @@ def _add_export(commands: Any) -> None:
     parser.add_argument("-o", "--output", required=True, help="the .onnx file to write")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--trial", type=int, help="number of the trial")
-    group.add_argument("--pick", help="balanced, loss, size or latency (default: balanced)")
+    group.add_argument(
+        "--pick", help="balanced (default), loss, size, latency, drop_in, small or fast"
+    )
     _data_options(parser)
     _setting_options(parser)
 
 
 def _add_compare(commands: Any) -> None:
     parser = _add(commands, "compare", run_compare, "two runs side by side")
-    parser.add_argument("before")
-    parser.add_argument("after")
+    parser.add_argument("before", help="a run folder; its journal.jsonl is enough")
+    parser.add_argument("after", help="another one")
     parser.add_argument(
         "--fail-if-worse", type=float, metavar="MARGIN", help="exit 3 beyond this margin"
     )
@@ -142,7 +144,7 @@ def _add_compare(commands: Any) -> None:
 
 def _add_serve(commands: Any) -> None:
     parser = _add(commands, "serve", run_serve, "the live page of a run, or of a folder of runs")
-    parser.add_argument("folder")
+    parser.add_argument("folder", help="a run folder, or one that holds several")
     parser.add_argument("--port", type=int, default=0, help="0 = any free one")
 
 
@@ -184,18 +186,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
     from seqto import config
 
     tables = config.read_toml(options.config) if getattr(options, "config", None) else {}
-    overrides: dict[str, Any] = {}
-    for dotted, _, _ in OPTIONS.values():
-        if (value := getattr(options, dotted, None)) is not None:
-            overrides[dotted] = value
-    for dotted, _ in LIST_OPTIONS.values():
-        if (found := getattr(options, dotted, None)) is not None:
-            overrides[dotted] = [x for item in found for x in _split(dotted, item)]
-    overrides.update(_data_overrides(options))
-    for text in options.set:
-        dotted, value = config.parse_assignment(text)
-        overrides[dotted] = value
-    return config.make(tables, overrides)
+    return config.make(tables, settings_overrides(options))
 
 
 def _split(dotted: str, item: str) -> list[str]:
@@ -324,9 +315,12 @@ def settings_overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Only what was said on the command line, as dotted keys."""
     from seqto import config
 
-    said = {d: getattr(options, d) for d, _, _ in OPTIONS.values()}
-    said |= {d: getattr(options, d) for d, _ in LIST_OPTIONS.values()}
-    found = {k: v for k, v in said.items() if v is not None}
+    said = {d: getattr(options, d, None) for d, _, _ in OPTIONS.values()}
+    found = {dotted: value for dotted, value in said.items() if value is not None}
+    for dotted, _ in LIST_OPTIONS.values():
+        if (items := getattr(options, dotted, None)) is not None:
+            found[dotted] = [x for item in items for x in _split(dotted, item)]
+    found.update(_data_overrides(options))
     found.update(dict(config.parse_assignment(text) for text in options.set))
     return found
 
@@ -401,7 +395,15 @@ def run_export(options: argparse.Namespace) -> int:
 
     source, output = Path(options.source), Path(options.output)
     if not source.is_dir() or not (source / "journal.jsonl").is_file():
+        if options.trial is not None or options.pick is not None:
+            raise ConfigError(f"{str(source)!r} is no run folder: --trial and --pick need one")
         return _export_without_run(options, output)
+    said = settings_overrides(options)
+    if said:
+        raise ConfigError(
+            f"{source} is a run folder, whose trials are rebuilt as they were measured: "
+            f"{next(iter(said))} cannot change them; to quantize anew, give the model file"
+        )
     events = _events(source)
     trials = {e["trial"]["number"]: e["trial"] for e in events if e["event"] == "trial"}
     number = options.trial
@@ -459,12 +461,14 @@ def run_serve(options: argparse.Namespace) -> int:
 def run_devices(_options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from seqto.devices_here import usable_devices
 
     table = Table("device", "usable", "why")
     for name, usable, reason in usable_devices():
-        table.add_row(name, "yes" if usable else "no", reason)
+        # as text: brackets in a reason ("seqto[tvm]") are no markup
+        table.add_row(Text(name), "yes" if usable else "no", Text(reason))
     Console().print(table)
     return 0
 

@@ -7,6 +7,7 @@ its explanation beside it.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 import types
 import typing
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqto.contracts import Json
+from seqto.contracts import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Json, Scheme
 from seqto.errors import ConfigError, nearest
 
 
@@ -94,7 +95,7 @@ class SearchSettings:
     tolerance: float = _help("loss that is put up with: `small`, `fast`, `balanced`", 0.02)
     probes: int = _help("samples that estimate one layer's damage", 16)
     seed: int = _help("of the strategy", 0)
-    racing: bool = _help("stop candidates that are clearly dominated", True)
+    racing: bool = _help("stop clearly dominated candidates; where only loss and size count", True)
     jobs: int = _help("workers; 0 = one a core", 0)
     max_trials: int | None = _help("end after this many trials")
     max_minutes: float | None = _help("end after this time and report what there is")
@@ -110,7 +111,7 @@ class DeviceSettings:
     threads: int = _help("threads while latency is measured; 0 = the device's choice", 0)
     timeout_s: float = _help("a silent worker is ended after this", 300.0)
     memory_mb: int | None = _help("a worker that holds more is ended")
-    latency_s: float = _help("seconds spent on timing one candidate", 1.0)
+    latency_s: float = _help("seconds spent on timing one candidate", 0.6)
     batch: int | None = _help("also measure throughput at this batch")
 
 
@@ -166,6 +167,39 @@ FREE = frozenset(
 PATHS = ("model.path", "data.images", "data.labels", "data.arrays")
 
 
+# what a setting's type does not say; plug-in names are looked up where they are needed
+CHOICES: Mapping[str, Sequence[str]] = {
+    "quantize.mode": ("static", "dynamic", "weight"),
+    "quantize.weight": WEIGHT_TYPES,
+    "quantize.activation": ACTIVATION_TYPES,
+    "quantize.bias": ("s32", "float"),
+    "quantize.ranges": RANGES,
+    "quantize.skip": ("depthwise", "first", "last"),
+    "analysis.ranking": ("errors", "damage"),
+    "search.order": ("worst", "reverse", "random"),
+    "search.objectives": ("loss", "size", "latency", "accuracy_drop"),
+}
+AT_LEAST_ONE = (
+    ("data", ("random", "calibration", "evaluation")),
+    ("analysis", ("samples",)),
+    ("search", ("probes", "max_trials")),
+    ("device", ("memory_mb", "batch")),
+    ("constraints", ("max_opset",)),
+    ("task", ("top_k",)),
+)
+NOT_NEGATIVE = (
+    ("data", ("report", "chunk")),
+    ("analysis", ("qdq_weight", "xmodel_weight")),
+    ("search", ("jobs", "max_minutes")),
+    ("device", ("threads", "timeout_s", "latency_s")),
+)
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    **{f"{section}.{key}": (1, math.inf) for section, keys in AT_LEAST_ONE for key in keys},
+    **{f"{section}.{key}": (0, math.inf) for section, keys in NOT_NEGATIVE for key in keys},
+    **dict.fromkeys(("data.max_bad_share", "search.max_loss", "search.tolerance"), (0, 1)),
+}
+
+
 def read_toml(path: str | Path) -> Json:
     """A config file as nested tables, its relative paths made absolute."""
     path = Path(path)
@@ -174,7 +208,7 @@ def read_toml(path: str | Path) -> Json:
             tables = tomllib.load(stream)
     except FileNotFoundError as error:
         raise ConfigError(f"config file {str(path)!r} does not exist") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
@@ -273,7 +307,23 @@ def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
             made[key] = _record(hint, value, where=f"{dotted}.")
         else:
             made[key] = _value(value, hint, dotted=dotted)
+            _check(dotted, made[key])
     return record(**made)
+
+
+def _check(dotted: str, value: Any) -> None:
+    """Choices, bounds and scheme codes: wrong ones must not wait until they are used."""
+    items = value if isinstance(value, tuple) else (value,)
+    choices = CHOICES.get(dotted)
+    for item in items:
+        if choices is not None and item not in choices:
+            raise ConfigError(f"{dotted} = {item!r} is none of {', '.join(choices)}")
+        if dotted == "search.menu":
+            Scheme.parse(item)
+    low, high = BOUNDS.get(dotted, (-math.inf, math.inf))
+    if isinstance(value, int | float) and not low <= value <= high:
+        room = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+        raise ConfigError(f"{dotted} = {value!r} must be {room}")
 
 
 def _value(value: Any, hint: Any, *, dotted: str) -> Any:

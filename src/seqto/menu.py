@@ -22,7 +22,7 @@ WEIGHTED = (
 )
 DENSE_ONLY = ("dynamic-s8-channel",)
 WEIGHTLESS = ("static-u8",)
-FOUR_BIT_SHARE = 0.004  # of the file: below this four bits save nothing worth a try
+FOUR_BIT_SHARE = 0.002  # of the file: below this four bits save nothing worth a try
 SKIPS = ("depthwise", "first", "last")
 
 

@@ -71,7 +71,6 @@ def _only_one(settings: Settings, parse_source: Callable[..., Any]) -> list[Fetc
 def run(job: Job) -> Result:
     """Run or resume; returns when done or out of budget, raises KeyboardInterrupt on Ctrl-C."""
     began = time.monotonic()
-    job.out.mkdir(parents=True, exist_ok=True)
     with Journal.open(job.out / JOURNAL) as journal:
         place, header = _open_workplace(job, journal)
         try:

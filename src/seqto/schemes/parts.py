@@ -114,7 +114,7 @@ def _half(layer: Layer, constants: Constants) -> Part:
     nodes = [onnx.helper.make_node("Cast", [w + "h"], [w], to=onnx.TensorProto.FLOAT)]
     bias = constants.bias(layer)
     if bias is not None:
-        items.append(tensor(layer.bias or "", bias))
+        _add_floats(items, nodes, layer.bias or "", bias)
     return _part(items, nodes, weight=w, bias=layer.bias or "", restored=half.astype(np.float32))
 
 
@@ -124,24 +124,25 @@ def _weight_only(layer: Layer, scheme: Scheme, constants: Constants, *, bias_fix
     make = onnx.helper.make_node
     w = layer.weight or ""
     values = constants.weight(layer)
-    q = quantized_weight(layer, scheme, constants)
-    zero = q.zero_point.astype(np.float32)
-    if zero.any():
+    q = with_half_scales(values, quantized_weight(layer, scheme, constants), scheme)
+    if q.zero_point.any():
         raise PlanError(f"layer {layer.name!r}: {scheme} has zero points; use a signed weight type")
     scale = q.scale
     if q.axis is not None:
         shape = [1] * values.ndim
         shape[q.axis] = -1
         scale = scale.reshape(shape)
-    items = [tensor(w + "q", q.data, kind=scheme.weight), tensor(w + "s", scale)]
-    nodes = [
+    items = [tensor(w + "q", q.data, kind=scheme.weight)]
+    nodes: list[Any] = []
+    _add_floats(items, nodes, w + "s", scale)
+    nodes += [
         make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT),
         make("Mul", [w + "c", w + "s"], [w]),
     ]
     bias = constants.bias(layer)
     if bias is not None:
         fixed = _fixed_bias(layer, constants, q.restore()) if bias_fix else bias
-        items.append(tensor(layer.bias or "", fixed))
+        _add_floats(items, nodes, layer.bias or "", fixed)
     opset = INT4_OPSET if scheme.weight == "s4" else 0
     return _part(items, nodes, weight=w, bias=layer.bias or "", opset=opset, restored=q.restore())
 
@@ -160,6 +161,8 @@ def _static(
     w, b = layer.weight or "", layer.bias or ""
     values = constants.weight(layer)
     q = quantized_weight(layer, scheme, constants)
+    if scheme.bias == "float":
+        q = with_half_scales(values, q, scheme)
     bias = constants.bias(layer)
     if bias is not None and bias_fix:
         bias = _fixed_bias(layer, constants, q.restore())
@@ -170,8 +173,12 @@ def _static(
         )
         if not np.array_equal(held, q.scale):
             q = integers.requantize(values, held, q.zero_point, scheme.weight, axis=q.axis)
-    items = [tensor(w + "q", q.data, kind=scheme.weight), tensor(w + "s", q.scale)]
-    nodes = []
+    items = [tensor(w + "q", q.data, kind=scheme.weight)]
+    nodes: list[Any] = []
+    if scheme.bias == "float":
+        _add_floats(items, nodes, w + "s", q.scale)
+    else:
+        items.append(tensor(w + "s", q.scale))
     integer_name = w + "q"
     opset = 0
     if scheme.weight == "s4":
@@ -188,7 +195,7 @@ def _static(
     nodes.append(make("DequantizeLinear", [integer_name, w + "s", *zero_name], [w], **axis))
     saturated = 0
     if bias is not None and scheme.bias == "float":
-        items.append(tensor(b, bias))
+        _add_floats(items, nodes, b, bias)
     elif bias is not None:
         bias_scale = np.asarray(np.float32(input_scale) * q.scale, dtype=np.float32)
         data, saturated = integers.quantize_bias(bias, bias_scale)
@@ -198,6 +205,38 @@ def _static(
     return _part(
         items, nodes, weight=w, bias=b, opset=opset, saturated=saturated, restored=q.restore()
     )
+
+
+HALF_PAYS = 32  # numbers: two bytes saved on each must pay for a Cast node
+HALF_ERROR = 1e-3  # relative; more than this and numbers stay float32
+
+
+def fits_half(values: Floats) -> bool:
+    """Half precision keeps these numbers to three digits: no overflow, no underflow."""
+    with np.errstate(over="ignore"):
+        back = values.astype(np.float16).astype(np.float32)
+    return bool(np.all(np.abs(back - values) <= HALF_ERROR * np.abs(values)))
+
+
+def with_half_scales(values: Floats, q: Quantized, scheme: Scheme) -> Quantized:
+    """The same with scales that half precision holds exactly, so that storing them so is free."""
+    if q.scale.size < HALF_PAYS or not fits_half(q.scale):
+        return q
+    scale = q.scale.astype(np.float16).astype(np.float32)
+    if scheme.rounding == "output":
+        return Quantized(q.data, scale, q.zero_point, q.axis)
+    return integers.requantize(values, scale, q.zero_point, scheme.weight, axis=q.axis)
+
+
+def _add_floats(items: list[Any], nodes: list[Any], name: str, values: Floats) -> None:
+    """Store numbers as float16 behind a Cast, folded at load, where that is safe and pays."""
+    import onnx
+
+    if values.size < HALF_PAYS or not fits_half(values):
+        items.append(tensor(name, values))
+        return
+    items.append(tensor(name + "h", values.astype(np.float16)))
+    nodes.append(onnx.helper.make_node("Cast", [name + "h"], [name], to=onnx.TensorProto.FLOAT))
 
 
 def _fixed_bias(layer: Layer, constants: Constants, restored: Floats) -> Floats:

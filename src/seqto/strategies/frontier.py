@@ -1,10 +1,11 @@
 """Choose each layer's treatment: probe, price, walk the trade-off, confirm, refine.
 
-1. Anchors: the fully quantized model of the papers and a few uniform plans, on real samples.
-2. Treatments of the float model and bias correction are tried on the best uniform plan.
+1. The fully quantized model of the papers, and a good uniform plan under every treatment of the
+   float model and with bias correction: the treatment that leaves the least damage is kept.
+2. Anchors: uniform plans of each scheme, on real samples.
 3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output.
-4. A noise model is fitted (noise.py); with exact bytes and profiled milliseconds it prices any
-   plan in microseconds.
+4. A noise model is fitted (noise.py) and corrected by the anchors; with exact bytes and profiled
+   milliseconds it prices any plan in microseconds.
 5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
    noise + bytes + time; contiguous regions are flipped as a whole where that pays.
 6. Plans of the predicted front are confirmed on the evaluation samples, then neighbours of the
@@ -16,6 +17,8 @@ smooth, while the loss on a few hundred samples moves in steps and rewards luck.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +27,7 @@ import numpy as np
 from seqto.contracts import EVALUATION, Answers, Ask, Plan, Space, Trial
 from seqto.pareto import front
 from seqto.strategies.noise import Descent, NoiseModel, Prices, fit, is_static
+from seqto.strategies.squeeze import squeeze
 
 BIAS_CORRECTION = "bias-correction"
 HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
@@ -36,9 +40,9 @@ class Frontier:
     """Ends by itself after about `confirm` + `rounds` · `refine` trials; a budget may be less."""
 
     objectives: tuple[str, ...] = ("loss", "size", "latency")
-    confirm: int = 24  # plans of the predicted front that are run
-    rounds: int = 3
-    refine: int = 12  # plans a round near the measured front
+    confirm: int = 18  # plans of the predicted front that are run
+    rounds: int = 2
+    refine: int = 10  # plans a round near the measured front
 
     @property
     def timed(self) -> bool:
@@ -46,13 +50,15 @@ class Frontier:
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: dict[str, Trial] = {}
-        yield from self._run(anchors(space), known)
         treatment = yield from self._treatment(space, known)
+        yield from self._run(anchors(space, treatment), known)
         damage = yield from self._probe(space, treatment)
-        model = fit(space, damage)
-        swept = [Plan.of(p, treatment) for p in self._sweeps(model)]
-        chosen = self._spread(model, swept, known)
+        model = corrected(fit(space, damage), known.values(), treatment)
+        swept = self._sweeps(model)
+        chosen = self._spread(model, [Plan.of(p, treatment) for p in swept], known)
         yield from self._run([(p, f"swept {i + 1}") for i, p in enumerate(chosen)], known)
+        squeezed = self._squeezed(model, swept, known, treatment)
+        yield from self._run(squeezed, known)
         for number in range(self.rounds):
             plans = self._neighbours(model, known)
             yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
@@ -74,7 +80,9 @@ class Frontier:
         options = [t for t in space.transforms if t]
         options += [(BIAS_CORRECTION,), *((*t, BIAS_CORRECTION) for t in options)]
         plans = [(Plan(base.schemes, t), f"good uniform, {' + '.join(t)}") for t in options]
-        yield from self._run([(base, "good uniform"), *plans], known)
+        full = Plan.of({**space.default, **space.fixed})
+        first = [(full, "fully quantized"), (base, "good uniform")]
+        yield from self._run([*first, *plans], known)
         tried = [base, *(p for p, _ in plans)]
         found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
         return tried[min(found)[1]].transforms
@@ -130,6 +138,60 @@ class Frontier:
         kept = [kept[i] for i in front(points)] if points else []
         chosen = apart([self._point(prices[i]) for i in kept], self.confirm)
         return [fresh[kept[i]] for i in sorted(chosen)]
+
+    def _squeezed(
+        self,
+        model: NoiseModel,
+        plans: Sequence[dict[str, str]],
+        known: Mapping[str, Trial],
+        treatment: tuple[str, ...],
+    ) -> list[tuple[Plan, str]]:
+        """Plans just under byte limits: the fully quantized model's, and the front's gaps.
+
+        Sweeps find the convex hull only; one large four-bit layer can leave a wide gap in it.
+        """
+        measured = [t for t in known.values() if t.error is None and t.size_bytes]
+        if not measured:
+            return []
+        # what the model leaves out (nodes, names) is the same for all: learn it from a trial
+        rest = float(
+            np.median(
+                [t.size_bytes - model.prices(named(model.space, t.plan))[1] for t in measured]
+            )
+        )
+        full = next(t for t in measured)
+        limits = {"as small as int8": full.size_bytes * 0.998 - rest}
+        for low, high in self._gaps(measured):
+            limits[f"{(low + high) / 2e6:.2f} MB"] = (low + high) / 2 - rest
+        found: dict[str, tuple[Plan, str]] = {}
+        for note, limit in limits.items():
+            for plan in self._squeeze_to(model, plans, limit):
+                made = Plan.of(plan, treatment)
+                if made.key not in known:
+                    found[made.key] = (made, note)
+        return list(found.values())[: self.refine]
+
+    def _squeeze_to(
+        self, model: NoiseModel, plans: Sequence[dict[str, str]], limit: float
+    ) -> list[dict[str, str]]:
+        """Up to three plans within the limit that are good in noise, and in time."""
+        unique = {Plan.of(p).key: p for p in plans}
+        made = [squeeze(model, p, limit) for p in unique.values() if model.prices(p)[1] > limit]
+        fitting = [p for p in made if p is not None]
+        if not fitting:
+            return []
+        points = [self._point(model.prices(p)) for p in fitting]
+        kept = front([(p[0], *p[2:]) for p in points])
+        chosen = apart([(points[i][0], *points[i][2:]) for i in kept], 3 if self.timed else 1)
+        return [fitting[kept[i]] for i in chosen]
+
+    def _gaps(self, trials: Sequence[Trial]) -> list[tuple[float, float]]:
+        """The three widest steps in size between useful trials of the measured front."""
+        limit = hopeless_damage(trials)
+        points = [(damage_of(t), float(t.size_bytes)) for t in trials if damage_of(t) < limit]
+        sizes = sorted(points[i][1] for i in front(points)) if points else []
+        steps = list(itertools.pairwise(sizes))
+        return sorted(steps, key=lambda s: s[0] / s[1])[:3]
 
     def _point(self, prices: Prices) -> tuple[float, ...]:
         noise, size, time = prices
@@ -214,17 +276,37 @@ class Frontier:
 # ------------------------------------------------------------------------------------ small tools
 
 
-def anchors(space: Space) -> list[tuple[Plan, str]]:
+def anchors(space: Space, treatment: tuple[str, ...]) -> list[tuple[Plan, str]]:
     """Plans that anybody would try first: the search must not miss them."""
-    full = {n: c for n, c in space.default.items() if n not in space.fixed}
-    found = [(Plan.of({**full, **space.fixed}), "fully quantized")]
+    found = []
     codes = dict.fromkeys(c for menu in space.menu.values() for c in menu)
     for code in codes:
         if code in ("fp32", "static-u8") or "s4" in code or code.startswith("dynamic"):
             continue
         plan = {x.name: uniform_choice(space, x.name, code) for x in space.layers}
-        found.append((Plan.of(plan), f"uniform {code}"))
+        found.append((Plan.of(plan, treatment), f"uniform {code}"))
     return list({plan.key: (plan, note) for plan, note in found}.values())
+
+
+def corrected(model: NoiseModel, trials: Iterable[Trial], treatment: tuple[str, ...]) -> NoiseModel:
+    """Scale each scheme's weight noise so that its uniform plan costs what was measured.
+
+    Saturating kernels err in one direction, so their errors add up faster than squares do;
+    only a plan with many such layers shows it.
+    """
+    scale: dict[str, float] = {}
+    for trial in trials:
+        codes = {c for _, c in trial.plan.schemes if c.count("-") > 1}
+        if trial.error is not None or trial.plan.transforms != treatment or len(codes) != 1:
+            continue
+        plan = named(model.space, trial.plan)
+        noise = model.prices(plan)[0]
+        own = sum(model.weight.get((n, c), 0.0) for n, c in plan.items())
+        if own > 0:
+            (code,) = codes
+            scale[code] = max(1.0, 1.0 + (damage_of(trial) - noise) / own)
+    weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}
+    return dataclasses.replace(model, weight=weight)
 
 
 def uniform_choice(space: Space, name: str, code: str) -> str:

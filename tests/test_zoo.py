@@ -1,0 +1,69 @@
+"""The real models: every config is accepted as it is, prepared models answer as before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import runs
+from seqto import config
+from seqto.contracts import Fetched
+from seqto.job import make_job
+from seqto.model import load, prepare, same_answers, to_bytes
+from seqto.workplace import Counts, build_store
+
+ZOO = Path(__file__).resolve().parents[2] / "shared" / "zoo"
+CONFIGS = sorted(ZOO.glob("*.toml")) or [ZOO / "missing.toml"]
+pytestmark = [
+    pytest.mark.zoo,
+    pytest.mark.skipif(not ZOO.is_dir(), reason="no ../shared/zoo with the real models"),
+]
+
+
+def test_all_five_are_there() -> None:
+    assert len(CONFIGS) == 5
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_a_config_is_accepted_as_it_is_and_its_model_prepared(path: Path, tmp_path: Path) -> None:
+    settings = config.make(config.read_toml(path))
+    assert settings.model.path is not None
+    fetched = Fetched(path.stem, settings.model.path, {"kind": "file"})
+    job = make_job(fetched, tmp_path / "out", settings)
+    original = load(settings.model.path)
+    prepared = prepare(original)
+    store = build_store(
+        job.data,
+        tmp_path / "samples",
+        prepared,
+        counts=Counts(3, 5, 0, seed=settings.data.seed),
+        preprocess=job.preprocess,
+        max_bad_share=0.0,
+    )
+    feeds = store.batch("calibration", 0, 1)
+    assert same_answers(settings.model.path, to_bytes(prepared.proto), feeds) < 1e-4
+    labels = store.labels("evaluation")
+    assert labels is not None
+    assert np.issubdtype(labels.dtype, np.integer)
+    weighted = [x for x in prepared.layers if x.weight]
+    assert len(weighted) >= 20
+    assert all(x.bias for x in weighted if x.op_type == "Conv"), "BatchNorm is fused"
+
+
+@pytest.mark.slow
+def test_a_short_stepwise_run_on_lite0(tmp_path: Path) -> None:
+    words = ["tune", "--config", ZOO / "efficientnet-lite0.toml", "--out", tmp_path / "out", "-q"]
+    words += ["--strategy", "stepwise", "--max-trials", "2", "--objectives", "loss", "size"]
+    words += ["--set", "data.evaluation=60", "--set", "data.report=40"]
+    words += ["--set", "device.latency_s=0.2", "--set", "analysis.diagnose=false"]
+    finished = runs.command(*words)
+    assert finished.returncode == 0, finished.stderr
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["counts"] | {"trials": 2, "failed": 0} == report["counts"]
+    full = report["trials"][0]
+    assert 4.5e6 < full["size_bytes"] < 5.2e6  # measured before the first line: 4.79 MB
+    assert 0.02 < full["loss"]["value"] < 0.4  # 16.3 % of 300
+    assert report["baseline"]["accuracy"] is not None

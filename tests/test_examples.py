@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nets
 import pytest
-import runs
 
+import nets
+import runs
 from seqto.testing import check_device
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

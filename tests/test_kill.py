@@ -78,7 +78,9 @@ def test_killed_after_any_record_it_goes_on(
     assert_same(report_of(tmp_path / "out"), whole)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, 2, *(pytest.param(s, marks=pytest.mark.slow) for s in range(3, 9))]
+)
 def test_killed_at_any_moment_it_goes_on_and_leaves_no_process(
     config: Path, whole: Any, tmp_path: Path, seed: int
 ) -> None:

@@ -70,9 +70,10 @@ def _decide(
         offered = noise + max(own[0] - now[0], 0.0)
         reached = np.minimum(have + bins, BINS)
         # several places reach the last bin: the cheapest of them counts
-        last = int(np.argmin(np.where(reached == BINS, offered, np.inf)))
+        ends = have[reached == BINS]
+        last = ends[[int(np.argmin(offered[ends]))]]
         inner = have[reached < BINS]
-        for source, target in [(inner, reached[inner]), (np.array([last]), np.array([BINS]))]:
+        for source, target in [(inner, reached[inner]), (last, reached[last])]:
             better = offered[source] < after[target]
             after[target[better]] = offered[source[better]]
             chosen[target[better]] = option

@@ -128,7 +128,8 @@ def our_run(job: Any, folder: Path) -> Json:
     """The recommended trials, and when each of them was known; kept for a second call."""
     import dataclasses
 
-    from seqto.tune import run
+    from seqto.journal import read_events
+    from seqto.tune import JOURNAL, run, write_outputs
 
     times_file = folder / "times.json"
     began = time.monotonic()
@@ -139,10 +140,11 @@ def our_run(job: Any, folder: Path) -> Json:
             times[str(event["trial"]["number"])] = round(time.monotonic() - began, 1)
 
     folder.mkdir(parents=True, exist_ok=True)
-    result = run(dataclasses.replace(job, listener=listen))
-    if times_file.is_file():  # a finished run that was only read again
+    if times_file.is_file():  # a run with a budget must not get a second one
+        result = write_outputs(job.out, read_events(job.out / JOURNAL))
         kept = json.loads(times_file.read_text(encoding="utf-8"))
     else:
+        result = run(dataclasses.replace(job, listener=listen))
         kept = {"times": times, "seconds": round(time.monotonic() - began, 1)}
         times_file.write_text(json.dumps(kept), encoding="utf-8")
     chosen = sorted({*result.recommended.values(), *result.front})

@@ -65,6 +65,7 @@ class Recipe:
     peak_rate: float = 0.3
     weight_decay: float = 5e-4
     label_smoothing: float = 0.1
+    erase: float = 0.4  # share of pictures that lose a patch
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,15 @@ def normalise(images: Pixels) -> Floats:
     return np.ascontiguousarray(scaled[:, None])
 
 
-def augment(batch: Tensor, generator: torch.Generator, *, shift: int = 2) -> Tensor:
+def augment(
+    batch: Tensor, generator: torch.Generator, *, shift: int = 2, erase: float = 0.4
+) -> Tensor:
     """Mirror, shift and partly erase every picture of a batch independently."""
     count = batch.shape[0]
     mirrored = torch.rand(count, generator=generator) < 0.5
     batch = torch.where(mirrored[:, None, None, None], batch.flip(3), batch)
     batch = _shift(batch, generator, reach=shift)
-    return _erase(batch, generator)
+    return _erase(batch, generator, share=erase)
 
 
 def _shift(batch: Tensor, generator: torch.Generator, *, reach: int) -> Tensor:
@@ -120,7 +123,7 @@ def _shift(batch: Tensor, generator: torch.Generator, *, reach: int) -> Tensor:
     return padded[torch.arange(count)[:, None, None], rows, columns][:, None]
 
 
-def _erase(batch: Tensor, generator: torch.Generator, *, share: float = 0.4) -> Tensor:
+def _erase(batch: Tensor, generator: torch.Generator, *, share: float) -> Tensor:
     count = batch.shape[0]
     size = torch.randint(4, 13, (2, count, 1), generator=generator)
     start = (torch.rand(2, count, 1, generator=generator) * (SIDE - size)).long()
@@ -167,7 +170,7 @@ def train(
         model.train()
         order = torch.randperm(len(labels), generator=generator)
         for rows in torch.split(order, recipe.batch):
-            batch = augment(images[rows], generator).to(memory_format=torch.channels_last)
+            batch = augment(images[rows], generator, erase=recipe.erase).to(memory_format=torch.channels_last)
             loss = functional.cross_entropy(
                 model(batch), labels[rows], label_smoothing=recipe.label_smoothing
             )

@@ -68,11 +68,22 @@ def command(
 
 TIMED = {"seconds", "latency_ms", "latency", "p90", "median", "ratio", "throughput"}
 NOT_COMPARED = {"profile", "warnings", "environment"}
+CLOCKED_PICKS = {"fast", "drop_in", "latency"}  # a clock decides which trial they are
+
+
+def picks(report: Mapping[str, Any]) -> dict[str, int]:
+    """Recommendations that no clock has a say in."""
+    return {k: v for k, v in report["recommended"].items() if k not in CLOCKED_PICKS}
 
 
 def figures(report: Mapping[str, Any]) -> Any:
-    """A report without what a clock has measured."""
-    return {k: _untimed(v) for k, v in report.items() if k not in TIMED | NOT_COMPARED}
+    """A report without what a clock has measured or decided."""
+    found = {k: _untimed(v) for k, v in report.items() if k not in TIMED | NOT_COMPARED}
+    found["recommended"] = picks(report)
+    for trial in found["trials"]:
+        if trial["number"] not in found["recommended"].values():
+            trial.pop("report_split", None)  # there only if another pick, a clocked one, chose it
+    return found
 
 
 def _untimed(value: Any) -> Any:

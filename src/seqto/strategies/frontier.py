@@ -66,8 +66,9 @@ class Frontier:
     def _run(
         self, plans: Sequence[tuple[Plan, str]], known: dict[str, Trial]
     ) -> Generator[Ask, Answers, None]:
-        for start in range(0, len(plans), BATCH):
-            batch = plans[start : start + BATCH]
+        fresh = [(plan, note) for plan, note in plans if plan.key not in known]
+        for start in range(0, len(fresh), BATCH):
+            batch = fresh[start : start + BATCH]
             asked = Ask(tuple(p for p, _ in batch), tuple(n for _, n in batch), latency=self.timed)
             trials = yield asked
             known.update({t.plan.key: t for t in trials})

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_space import World, drive
+
+from seqto import pareto
+from seqto.contracts import Plan, Trial
+from seqto.strategies.evolve import Evolve
+from seqto.strategies.frontier import Frontier, apart, damage_of
+
+
+def volume(trials: list[Trial], world: World) -> float:
+    floats = sum(4 * b for b in world.bytes.values())
+    points = [(t.loss.value, float(t.size_bytes)) for t in trials if t.loss]
+    return pareto.hypervolume(points, reference=(0.2, floats)) / (0.2 * floats)
+
+
+def test_the_same_seed_asks_the_same_plans() -> None:
+    runs = []
+    for _ in range(2):
+        world = World(12)
+        drive(world, Frontier().search(world.space(), seed=3))
+        runs.append([p.key for p in world.tried])
+    assert runs[0] == runs[1]
+    assert len(runs[0]) == len(set(runs[0])), "a plan was asked twice"
+
+
+def test_saturating_kernels_are_avoided_where_the_device_shows_them() -> None:
+    world = World(12)
+    trials = drive(world, Frontier().search(world.space(), seed=0))
+    best = min(
+        (t for t in trials if t.size_bytes < 1.1 * min(x.size_bytes for x in trials)), key=damage_of
+    )
+    assert not any("static-s8" in code for _, code in best.plan.schemes)
+
+
+def test_the_front_beats_every_uniform_plan() -> None:
+    world = World(12)
+    trials = drive(world, Frontier().search(world.space(), seed=0))
+    uniform = [t for t in trials if len({c for _, c in t.plan.schemes}) == 1]
+    assert volume(trials, world) > volume(uniform, world)
+
+
+def test_user_exclusions_stay_in_every_plan() -> None:
+    world = World(6)
+    space = world.space(fixed={"l2": "fp32"})
+    menu = {**space.menu, "l2": ("fp32",)}
+    default = {k: v for k, v in space.default.items() if k != "l2"}
+    fixed = type(space)(
+        space.layers,
+        menu,
+        default,
+        space.bytes_of,
+        (),
+        fixed={"l2": "fp32"},
+        latency_of=space.latency_of,
+    )
+    for trial in drive(world, Frontier().search(fixed, seed=0)):
+        assert "l2" not in dict(trial.plan.schemes)
+
+
+def test_a_failing_scheme_does_not_end_the_search() -> None:
+    from seqto.contracts import Failure
+
+    world = World(6)
+    honest = world.trial
+
+    def trial(plan: Plan, *, probe: bool = False) -> Trial:
+        made = honest(plan, probe=probe)
+        if any("s4" in code for _, code in plan.schemes):
+            return Trial(made.number, plan, error=Failure("load", "no such kernel"))
+        return made
+
+    world.trial = trial  # type: ignore[method-assign]
+    trials = drive(world, Frontier().search(world.space(), seed=0))
+    assert sum(t.error is None for t in trials) > 8
+
+
+def test_evolve_is_seeded_and_deterministic() -> None:
+    keys = []
+    for _ in range(2):
+        world = World(8)
+        strategy = Evolve(objectives=("loss", "size"), population=8, generations=3, seeds=4)
+        trials = drive(world, strategy.search(world.space(), seed=5))
+        keys.append([t.plan.key for t in trials])
+        assert trials[0].plan.as_dict(), "frontier's anchors come first"
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_apart_keeps_the_extremes(count: int) -> None:
+    points = [(10.0 ** (-i / 2), float(i)) for i in range(12)]
+    chosen = apart(points, count)
+    assert len(chosen) == len(set(chosen)) == count
+    if count > 1:
+        assert {0, 11} <= set(chosen)

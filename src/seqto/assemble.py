@@ -40,7 +40,7 @@ class Statistics:
 
     ranges: Mapping[str, Mapping[str, tuple[float, float]]]  # tensor → method → (low, high)
     means: Mapping[str, NDArray[np.float32]]  # tensor → mean per channel
-    grams: Mapping[str, NDArray[np.float64]]  # layer → X Xᵀ of its unfolded input, of two halves
+    grams: Mapping[str, NDArray[np.float32]]  # layer → X Xᵀ of its unfolded input, of two halves
 
     def range_of(self, name: str, method: str) -> tuple[float, float]:
         known = self.ranges.get(name)
@@ -114,7 +114,8 @@ class Assembler:
         """Integers with small output error, where the layer's Gram matrix is or was known."""
         key = (layer.name, kind)
         if key not in self.rounded and layer.name in self.statistics.grams:
-            grams, axis = self.statistics.grams[layer.name], self.channel_axis(layer)
+            grams = self.statistics.grams[layer.name].astype(np.float64)
+            axis = self.channel_axis(layer)
             self.rounded[key] = round_for_output(layer, self.weight(layer), grams, kind, axis=axis)
         return self.rounded.get(key)
 

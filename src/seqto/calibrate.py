@@ -62,7 +62,7 @@ def calibrate(
     """Ranges by each method for every tensor between layers."""
     session, names = _session_with_outputs(prepared)
     running = {name: _Running() for name in names}
-    grams: dict[str, NDArray[np.float64]] = {}
+    grams: dict[str, NDArray[np.float32]] = {}
     samples = 0
     for turn, feeds in enumerate(batches()):
         values = _run(session, names, feeds)
@@ -243,7 +243,7 @@ def _divergence(
 
 
 def _add_gram(
-    grams: dict[str, NDArray[np.float64]],
+    grams: dict[str, NDArray[np.float32]],
     layer: Layer,
     value: NDArray[Any],
     prepared: Prepared,
@@ -255,7 +255,9 @@ def _add_gram(
     if rows is None:
         return
     product = rows.T @ rows
-    sums = grams.setdefault(layer.name, np.zeros((2, *product.shape)))
+    if layer.name not in grams:
+        grams[layer.name] = np.zeros((2, *product.shape), dtype=np.float32)
+    sums = grams[layer.name]
     sums[half] += product
 
 

@@ -239,7 +239,7 @@ class Frontier:
         if self.timed:
             directions |= {"faster": (0, 2), "cleaner for time": (2, 0)}
         for note, (pays, gains) in directions.items():
-            swaps = self._swaps(model, plan, now, pays=pays, gains=gains)
+            swaps = self._swaps(model, plan, pays=pays, gains=gains)
             for count in (1, 2, 4, 8):
                 if count > len(swaps):
                     break
@@ -253,7 +253,7 @@ class Frontier:
             yield Plan(trial.plan.schemes, treated), "bias correction", (noise, 0.0, 0.0)
 
     def _swaps(
-        self, model: NoiseModel, plan: dict[str, str], now: Prices, *, pays: int, gains: int
+        self, model: NoiseModel, plan: dict[str, str], *, pays: int, gains: int
     ) -> list[tuple[str, str]]:
         """One swap a layer that lowers price `gains`, cheapest in price `pays` first."""
         found = []
@@ -262,8 +262,8 @@ class Frontier:
             for code in model.space.menu[layer.name]:
                 if code == plan[layer.name]:
                     continue
-                after = model.prices({**plan, layer.name: code})
-                gain, cost = now[gains] - after[gains], after[pays] - now[pays]
+                grown = model.swap(plan, layer, code)
+                gain, cost = -grown[gains], grown[pays]
                 if gain <= 0:
                     continue
                 rate = max(cost, 0.0) / gain

@@ -50,6 +50,22 @@ class NoiseModel:
             noise, size, time = noise + own[0], size + own[1], time + own[2]
         return noise, size, time
 
+    def swap(self, plan: dict[str, str], layer: Layer, code: str) -> Prices:
+        """By how much noise, bytes and ms grow when one layer changes; the plan is left as is."""
+        old = plan[layer.name]
+        before = self._local(plan, layer)
+        plan[layer.name] = code
+        after = self._local(plan, layer)
+        plan[layer.name] = old
+        return after[0] - before[0], after[1] - before[1], after[2] - before[2]
+
+    def _local(self, plan: Mapping[str, str], layer: Layer) -> Prices:
+        noise, size, time = self.own(layer.name, plan[layer.name])
+        for tensor in {*layer.inputs, layer.output}:
+            own = self.tensor_prices(tensor, plan)
+            noise, size, time = noise + own[0], size + own[1], time + own[2]
+        return noise, size, time
+
     def own(self, name: str, code: str) -> Prices:
         """What a layer's scheme costs whatever its neighbours are."""
         return (

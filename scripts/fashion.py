@@ -170,7 +170,9 @@ def train(
         model.train()
         order = torch.randperm(len(labels), generator=generator)
         for rows in torch.split(order, recipe.batch):
-            batch = augment(images[rows], generator, erase=recipe.erase).to(memory_format=torch.channels_last)
+            batch = augment(images[rows], generator, erase=recipe.erase).to(
+                memory_format=torch.channels_last
+            )
             loss = functional.cross_entropy(
                 model(batch), labels[rows], label_smoothing=recipe.label_smoothing
             )

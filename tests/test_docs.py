@@ -170,7 +170,7 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
 
 
@@ -273,7 +273,7 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(page: Path, reader:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -161,11 +161,11 @@ def judged(row: Json) -> Json:
 
 def _best(trials: Sequence[Json], limits: tuple[float, float, float]) -> Json:
     """The trial that stays farthest inside of all limits, or breaks them least."""
+    clean = [x if math.isfinite(x) else None for x in limits]
     if not trials:
-        return {"pass": False, "trial": None, "limits": list(limits)}
+        return {"pass": False, "trial": None, "limits": clean}
     worst = {t["number"]: max(_strain(t, limits)) for t in trials}
     best = min(trials, key=lambda t: (worst[t["number"]] > 1.0, worst[t["number"]]))
-    clean = [x if math.isfinite(x) else None for x in limits]
     return {"pass": worst[best["number"]] <= 1.0, "trial": best, "limits": clean}
 
 

@@ -196,7 +196,7 @@ def measured(layers: int, samples: int, options: argparse.Namespace) -> Json:
 
 
 def thinking(layers: int, options: argparse.Namespace) -> Json:
-    """Seconds that frontier needs for itself, with answers made up from the plan."""
+    """CPU seconds that frontier needs for itself, with answers made up from the plan."""
     from seqto.contracts import Space
     from seqto.model import prepare
     from seqto.strategies.frontier import Frontier
@@ -222,17 +222,17 @@ def thinking(layers: int, options: argparse.Namespace) -> Json:
     import scipy.optimize  # noqa: F401
 
     generator = Frontier(objectives=("loss", "size")).search(space, seed=0)
-    thought, asked, began = 0.0, 0, time.perf_counter()
+    thought, asked, began = 0.0, 0, time.process_time()
     try:
         ask = next(generator)
         while True:
-            thought += time.perf_counter() - began
+            thought += time.process_time() - began
             asked += 0 if ask.probe else len(ask.plans)
             answers = [_made_up(space, plan, i) for i, plan in enumerate(ask.plans)]
-            began = time.perf_counter()
+            began = time.process_time()
             ask = generator.send(answers)
     except StopIteration:
-        thought += time.perf_counter() - began
+        thought += time.process_time() - began
     return {"layers": layers, "thinking_s": thought, "candidates": asked}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -172,18 +173,21 @@ def run_metered(
         )
     peak = _Peak(process.pid)
     timed_out = False
-    # wait4 instead of Popen.wait: only this call's children are to be counted
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            break
-        if limit_s is not None and time.monotonic() - began > limit_s and not timed_out:
-            timed_out = True
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-        time.sleep(0.05)
+    try:
+        # wait4 instead of Popen.wait: only this call's children are to be counted
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            if limit_s is not None and time.monotonic() - began > limit_s and not timed_out:
+                timed_out = True
+                _end_group(process.pid)
+            time.sleep(0.05)
+    except BaseException:  # Ctrl-C: what was started goes, too
+        _end_group(process.pid)
+        process.wait()
+        raise
+    finally:
+        peak.close()
+    _, status, usage = ended
     process.returncode = os.waitstatus_to_exitcode(status)
-    peak.close()
     return {
         "wall_s": round(time.monotonic() - began, 2),
         "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
@@ -191,6 +195,11 @@ def run_metered(
         "returncode": process.returncode,
         "timed_out": timed_out,
     }
+
+
+def _end_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 class _Peak:

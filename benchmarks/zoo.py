@@ -11,6 +11,7 @@ import argparse
 import datetime
 import importlib.util
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,6 +71,8 @@ def parser(
     name: str, about: str | None, *, models: Sequence[str], seeds: Sequence[int] | None = (0,)
 ) -> argparse.ArgumentParser:
     """The options that every benchmark has; seeds None for those that split no data."""
+    # ended like Ctrl-C: what a benchmark has started ends with it
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     found = argparse.ArgumentParser(
         prog=f"benchmarks/{name}.py",
         description=about,

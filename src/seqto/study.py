@@ -29,6 +29,7 @@ from seqto.contracts import (
     Trial,
 )
 from seqto.journal import Journal
+from seqto.pareto import front
 from seqto.samples import SampleStore
 from seqto.workers import Pool, Ticket
 
@@ -51,6 +52,9 @@ class Timing:
     seconds: float = 1.0
     batch: int | None = None
     group: int = 5  # candidates that are interleaved with one float model
+
+
+SEARCH_SHARE = 0.85  # of the time; the rest is for timing, held-out figures and the report
 
 
 class OutOfBudget(Exception):  # noqa: N818  (a signal, not an error)
@@ -228,7 +232,7 @@ class Study:
     def deadline(self) -> float | None:
         if self.budget.max_minutes is None:
             return None
-        return self.began + self.budget.max_minutes * 60.0
+        return self.began + self.budget.max_minutes * 60.0 * SEARCH_SHARE
 
     def _run(
         self, fresh: Mapping[str, tuple[Plan, str]], *, split: str, probe: bool, before: int
@@ -271,13 +275,16 @@ class Study:
 
     # ---------------------------------------------------------------------------------- latency
 
-    def time(self, keys: Sequence[str]) -> None:
-        """Time trials alone, in small groups with the float model among them."""
+    def time(self, keys: Sequence[str], *, final: bool = False) -> None:
+        """Time trials alone, in small groups with the float model among them.
+
+        A search stops timing when its time is up; the final figures are always made.
+        """
         for start in range(0, len(keys), self.timing.group):
             chosen = keys[start : start + self.timing.group]
             for key, found in self._timed(chosen).items():
                 self._record_latency(key, found)
-            if self.deadline is not None and time.monotonic() > self.deadline:
+            if not final and self.deadline is not None and time.monotonic() > self.deadline:
                 break
 
     def _timed(self, keys: Sequence[str]) -> dict[str, Latency]:
@@ -328,6 +335,13 @@ class Study:
         return judge.latency_from(
             times, times, throughput=throughput[0] if throughput else None, batch=self.timing.batch
         )
+
+    def untimed_front(self) -> list[int]:
+        """Numbers of trials without a latency that no other beats in loss and size."""
+        seen = [t for t in self.trials.values() if t.error is None and t.loss is not None]
+        whole = [t for t in seen if not t.measurements[EVALUATION].stopped_early]
+        points = [(t.loss.value, float(t.size_bytes)) for t in whole if t.loss is not None]
+        return [whole[i].number for i in front(points) if whole[i].latency is None]
 
     # ------------------------------------------------------------------------------ final figures
 

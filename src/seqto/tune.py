@@ -222,11 +222,11 @@ def finish(job: Job, study: Study) -> None:
     """Time the front, choose, measure the chosen on the report split, save their models."""
     from seqto.reports.json_file import build_report
 
-    report = build_report(study.journal.events)
     keys = {t.number: k for k, t in study.trials.items()}
-    wanted = {*report["front"], *report["recommended"].values()}
-    untimed = [n for n in sorted(wanted) if study.trials[keys[n]].latency is None]
-    study.time([keys[n] for n in untimed])
+    # what stands on the front in loss and size must be timed before it can be left out for that
+    wanted = [*study.untimed_front(), *build_report(study.journal.events)["front"]]
+    untimed = [n for n in dict.fromkeys(wanted) if study.trials[keys[n]].latency is None]
+    study.time([keys[n] for n in untimed], final=True)
     report = build_report(study.journal.events)
     study.confirm([keys[n] for n in sorted(set(report["recommended"].values()))])
 

@@ -209,7 +209,7 @@ def tables(rows: Mapping[str, Json]) -> str:
         parts.append(f"### {row['model']}, seed {row['seed']}\n")
         head = ("", "loss", "top-1", "MB", "latency", "saturated biases")
         blog = f"the blog, {like}" if like else "the blog"
-        lines = [
+        lines: list[Sequence[str]] = [
             (
                 "float",
                 "0 %",

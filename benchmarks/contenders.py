@@ -9,6 +9,7 @@ which the parent started the process, so imports and set-up are in them.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import sys
 import time
@@ -130,7 +131,6 @@ def run_ours(job: Any, clock: Clock) -> None:
     """A run whose jobs' seconds and trials are noted as they come."""
     import dataclasses
 
-    import seqto.tune
     from seqto.workers import Pool, Ticket
 
     class NotingPool(Pool):
@@ -168,9 +168,10 @@ def run_ours(job: Any, clock: Clock) -> None:
         pools.append(NotingPool(*arguments, **named))
         return pools[-1]
 
-    seqto.tune.Pool = make_pool  # type: ignore[misc,assignment]
+    tune = importlib.import_module("seqto.tune")  # the name in the package is the function
+    tune.Pool = make_pool  # type: ignore[attr-defined]
     with contextlib.suppress(ListDone):
-        seqto.tune.run(dataclasses.replace(job, listener=listen))
+        tune.run(dataclasses.replace(job, listener=listen))
 
 
 # --------------------------------------------------------------------------- the published way

@@ -14,7 +14,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -292,14 +292,14 @@ def tables(rows: Mapping[str, Json]) -> str:
 
 
 def _exponents(cells: Sequence[Json]) -> list[tuple[str, ...]]:
-    getters = {
+    getters: dict[str, Callable[[Json], float]] = {
         "seconds of a candidate": lambda r: r["seconds"]["total"],
         "assembling": lambda r: r["seconds"]["assemble"],
         "loading": lambda r: r["seconds"]["load"],
         "set-up": lambda r: r["set_up_s"],
         "private memory of the worker": lambda r: r["worker_bytes"],
     }
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for along, across in (("layers", "samples"), ("samples", "layers")):
         for fixed in sorted({r[across] for r in cells}):
             row = [r for r in cells if r[across] == fixed]

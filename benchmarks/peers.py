@@ -185,7 +185,7 @@ def write_samples(store: SampleStore, folder: Path) -> Path:
     name = store.inputs[0].name
     arrays = {s: store.batch(s, 0, store.rows(s))[name] for s in (CALIBRATION, EVALUATION)}
     path = folder / "samples.npz"
-    np.savez(path, **arrays)
+    np.savez(path, **arrays)  # type: ignore[arg-type]
     return path
 
 
@@ -255,7 +255,8 @@ def environment(peer: str) -> tuple[str | None, str]:
 
 
 def tables(rows: Mapping[str, Json]) -> str:
-    lines, verdicts = [], []
+    lines: list[Sequence[Any]] = []
+    verdicts: list[Sequence[Any]] = []
     ours_by = {(r["model"], r["seed"]): r for r in rows.values() if r["tool"] == OURS}
     for row in rows.values():
         if row["tool"] == OURS:
@@ -300,9 +301,9 @@ def tables(rows: Mapping[str, Json]) -> str:
     )
     parts = [zoo.table(head, lines)]
     if verdicts:
-        head = ("model", "against", "our bytes (< 1)", "our latency (≤ 1)", "our time (≤ 0.2)")
+        columns = ("model", "against", "our bytes (< 1)", "our latency (≤ 1)", "our time (≤ 0.2)")
         parts.append("At the peer's loss or less:\n")
-        parts.append(zoo.table(head, verdicts))
+        parts.append(zoo.table(columns, verdicts))
     return "\n".join(parts)
 
 

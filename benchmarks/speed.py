@@ -94,7 +94,8 @@ def sweep(case: zoo.Case, seed: int, options: argparse.Namespace, results: zoo.R
 
 
 def _prepared(case: zoo.Case, seed: int, options: argparse.Namespace) -> Path:
-    return options.runs / case.name / f"list-{seed}" / PREPARED
+    runs: Path = options.runs
+    return runs / case.name / f"list-{seed}" / PREPARED
 
 
 def candidates(case: zoo.Case, seed: int, options: argparse.Namespace) -> list[Json]:
@@ -320,7 +321,7 @@ def tables(rows: Mapping[str, Json]) -> str:
     if memory:
         parts.append("### Memory of a worker above an idle one\n")
         names = ("float_bytes", "candidates_bytes")
-        lines = [
+        shown = [
             (
                 r["model"],
                 *(f"{r[n] / 1e6:.0f}" for n in names),
@@ -329,9 +330,9 @@ def tables(rows: Mapping[str, Json]) -> str:
             )
             for r in memory
         ]
-        head = ("model", "float session MB", "candidates MB")
+        columns = ("model", "float session MB", "candidates MB")
         more = ("ratio (≤ 1.5)", "ratio without what imports take")
-        parts.append(zoo.table((*head, *more), lines))
+        parts.append(zoo.table((*columns, *more), shown))
     if "start" in rows:
         s = rows["start"]
         parts.append(

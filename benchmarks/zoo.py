@@ -253,7 +253,7 @@ def stock_quantized(
         quantize_static(
             str(prepared),
             str(target),
-            _Reader(feeds),  # type: ignore[arg-type]
+            _Reader(feeds),
             quant_format=QuantFormat.QDQ,
             per_channel=per_channel,
             activation_type=QuantType.QInt8,

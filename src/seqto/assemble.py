@@ -59,6 +59,7 @@ class Assembled:
     data: bytes
     size_bytes: int
     sha256: str
+    content: str  # sha256 without the metadata: what two plans with the same effect share
     opset: int
     saturated_biases: Mapping[str, int]
 
@@ -176,11 +177,12 @@ class Assembler:
             self._bases[opset] = upgrade(self.prepared.proto, opset, name="the prepared model")
         walk = _Walk(self, self._bases[opset], schemes, bias_fix=BIAS_CORRECTION in plan.transforms)
         proto = walk.build()
+        content = hashlib.sha256(to_bytes(proto)).hexdigest()
         entry = proto.metadata_props.add()
         entry.key, entry.value = "seqto", self._compact_plan(plan)
         data = to_bytes(proto)
         digest = hashlib.sha256(data).hexdigest()
-        return Assembled(data, len(data), digest, opset, walk.saturated)
+        return Assembled(data, len(data), digest, content, opset, walk.saturated)
 
     def _compact_plan(self, plan: Plan) -> str:
         """The plan in few bytes: scheme code → positions of its layers in graph order."""
@@ -252,6 +254,7 @@ class _Walk:
         self.producer_method: dict[str, str] = {}
         self.pending: dict[str, Read] = {}  # layer → how its inner tensors are quantized
         self.saturated: dict[str, int] = {}
+        self.left_float: set[str] = set()  # static by plan, but nothing static feeds them
         self.taken = {i.name for i in base.graph.input} | self.public
         self.taken |= {o for n in base.graph.node for o in n.output}
         self.stems: set[str] = set()
@@ -317,9 +320,16 @@ class _Walk:
     # --------------------------------------------------------------------------------- static
 
     def _emit_static(self, node: Any, layer: Layer, scheme: Scheme) -> None:
-        chain = layer.nodes
-        if node.name != chain[0]:
+        if layer.name in self.left_float:
+            self._emit_float(node, layer, FP32)
+            return
+        if node.name != layer.nodes[0]:
             self._emit_follower(node, layer, scheme)
+            return
+        if layer.op_type in SAME_SCALE_OPS and layer.inputs[0] not in self.producer_method:
+            # what only moves floats gains nothing from being quantized: stock leaves it too
+            self.left_float.add(layer.name)
+            self._emit_float(node, layer, FP32)
             return
         reads = {x: self._read(x, scheme) for x in layer.inputs}
         copy = self._copy(node, {x: r.name for x, r in reads.items()})
@@ -453,6 +463,7 @@ def describe(assembled: Assembled) -> Json:
     return {
         "size_bytes": assembled.size_bytes,
         "sha256": assembled.sha256,
+        "content": assembled.content,
         "opset": assembled.opset,
         "saturated_biases": dict(assembled.saturated_biases),
     }

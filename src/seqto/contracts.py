@@ -272,6 +272,7 @@ class Trial:
     seconds: float = 0.0
     same_as: int | None = None  # an earlier trial whose model is byte for byte the same
     note: str = ""  # what the strategy says it is: "step 3: without conv1"
+    content: str = ""  # sha256 of the model without the plan in its metadata: equal models
 
     @property
     def loss(self) -> Loss | None:
@@ -291,6 +292,7 @@ class Trial:
             "seconds": self.seconds,
             "same_as": self.same_as,
             "note": self.note,
+            "content": self.content,
         }
 
     @classmethod
@@ -306,6 +308,7 @@ class Trial:
             seconds=data["seconds"],
             same_as=data["same_as"],
             note=data["note"],
+            content=data.get("content", ""),
         )
 
 

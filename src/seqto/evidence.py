@@ -315,12 +315,10 @@ def bias_troubles(scene: Scene) -> dict[str, Json]:
         q = quantized_weight(layer, scheme, scene.assembler)
         plain = np.asarray(np.float32(scale) * q.scale, dtype=np.float32)
         _, without = integers.quantize_bias(bias, plain)
-        held = q.scale
         as_float = scheme.bias == "float"
-        if scheme.weight in ("s8", "s7") and not as_float:  # as schemes/parts.py does
-            held = integers.scale_that_holds_bias(
-                q.scale, float(scale), bias, per_channel=q.axis is not None
-            )
+        held = integers.scale_that_holds_bias(  # as schemes/parts.py does
+            q.scale, float(scale), bias, per_channel=q.axis is not None
+        )
         _, saturated = integers.quantize_bias(bias, np.float32(scale) * held)
         raised = int(np.count_nonzero(held != q.scale))
         if without or raised:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from seqto import judge
+from seqto.candidate import Candidate
 from seqto.contracts import (
     CALIBRATION,
     EVALUATION,
@@ -242,15 +243,15 @@ class Study:
         rows = min(self.probes, reference.rows) if probe else reference.rows
         earlier = [] if probe else [t for t in self.trials.values() if t.number < before]
         rivals = _rivals(earlier) if self.racing else []
-        by_sha = {t.sha256: t for t in earlier if t.sha256}
-        leaders: dict[str, _Candidate] = {}
-        running: dict[int, _Candidate] = {}
-        waiting: list[tuple[_Candidate, Ticket]] = []  # same model as one that is under way
+        by_content = {t.content: t for t in earlier if t.content}
+        leaders: dict[str, Candidate] = {}
+        running: dict[int, Candidate] = {}
+        waiting: list[tuple[Candidate, Ticket]] = []  # same model as one that is under way
         for plan, note in fresh.values():
             number = -1 if probe else self.order.index(plan.key)
             view = judge.Judge(reference, device=self.device.name, rows=rows)
-            candidate = _Candidate(
-                number, plan, note, view, rivals=rivals, by_sha=by_sha, leaders=leaders
+            candidate = Candidate(
+                number, plan, note, view, rivals=rivals, by_content=by_content, leaders=leaders
             )
             ticket = self.pool.submit(self._job(plan, split, rows), candidate.hear)
             candidate.stop = _stopper(self.pool, ticket)
@@ -351,11 +352,11 @@ class Study:
             return
         reference = self._reference(REPORT)
         todo = [k for k in keys if REPORT not in self.trials[k].measurements]
-        running: dict[int, tuple[str, _Candidate]] = {}
+        running: dict[int, tuple[str, Candidate]] = {}
         for key in todo:
             trial = self.trials[key]
             view = judge.Judge(reference, device=self.device.name, rows=reference.rows)
-            candidate = _Candidate(trial.number, trial.plan, "", view)
+            candidate = Candidate(trial.number, trial.plan, "", view)
             ticket = self.pool.submit(self._job(trial.plan, REPORT, reference.rows), candidate.hear)
             running[ticket.number] = (key, candidate)
         while running:
@@ -400,79 +401,6 @@ def replayed(events: Sequence[Json]) -> dict[int, Trial]:
             merged = {**trial.measurements, found.split: found}
             trials[event["number"]] = dataclasses.replace(trial, measurements=merged)
     return trials
-
-
-class _Candidate:
-    """One evaluation as the main process sees it: hears a worker, judges, says stop."""
-
-    def __init__(
-        self,
-        number: int,
-        plan: Plan,
-        note: str,
-        view: judge.Judge,
-        *,
-        rivals: Sequence[tuple[int, float]] = (),
-        by_sha: Mapping[str, Trial] | None = None,
-        leaders: dict[str, _Candidate] | None = None,
-    ) -> None:
-        self.number, self.plan, self.note, self.view = number, plan, note, view
-        self.rivals, self.by_sha = rivals, by_sha or {}
-        self.leaders = {} if leaders is None else leaders
-        self.size_bytes, self.sha256 = 0, ""
-        self.twin: Trial | None = None
-        self.leader: _Candidate | None = None  # runs the very same model right now
-        self.concluded: Trial | None = None
-        self.stop: Callable[[], None] = lambda: None
-
-    def hear(self, message: Json, arrays: list) -> Json | None:  # type: ignore[type-arg]
-        if "assembled" in message:
-            self.size_bytes = message["assembled"]["size_bytes"]
-            self.sha256 = message["assembled"]["sha256"]
-            self.twin = self.by_sha.get(self.sha256)
-            leader = self.leaders.setdefault(self.sha256, self)
-            self.leader = None if leader is self else leader
-            return {"go": self.twin is None and self.leader is None}
-        if "start" in message:
-            self.view.take(message["start"], arrays)
-            if not self.view.stopped and not self.view.complete and self._hopeless():
-                self.view.stopped = True
-                self.stop()
-        return None
-
-    @property
-    def can_conclude(self) -> bool:
-        return self.leader is None or self.leader.concluded is not None
-
-    def _hopeless(self) -> bool:
-        _, low, _ = self.view.interval()
-        return any(size <= self.size_bytes and high < low for size, high in self.rivals)
-
-    def trial(self, ticket: Ticket) -> Trial:
-        failure = ticket.failure
-        measurements: dict[str, Measurement] = {}
-        if self.leader is not None:
-            self.twin = self.leader.concluded
-        if self.twin is not None:
-            measurements, failure = dict(self.twin.measurements), self.twin.error
-        elif failure is None and self.view.seen:
-            found = self.view.measurement()
-            measurements = {found.split: found}
-        elif failure is None:
-            failure = Failure("run", "the model gave no outputs")
-        self.concluded = Trial(
-            number=self.number,
-            plan=self.plan,
-            size_bytes=self.size_bytes,
-            sha256=self.sha256,
-            measurements=measurements,
-            latency=self.twin.latency if self.twin else None,
-            error=failure,
-            seconds=round(ticket.seconds, 4),
-            same_as=self.twin.number if self.twin else None,
-            note=self.note,
-        )
-        return self.concluded
 
 
 def _stopper(pool: Pool, ticket: Ticket) -> Callable[[], None]:

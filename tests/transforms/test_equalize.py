@@ -230,14 +230,15 @@ def test_a_tensor_that_is_an_output_is_left_alone() -> None:
     assert "output" in reasons(applied.skipped)["a"]
 
 
-def test_shared_weights_are_left_alone() -> None:
-    # x → a(Conv w) → Relu → b(Conv w): one change would hit both
+def test_shared_weights_are_copied_by_preparation_so_both_layers_can_be_treated() -> None:
+    # x → a(Conv w) → Relu → b(Conv w): after preparation each has weights of its own
     net = Net()
     y = net.op("Relu", [net.conv("x", "a", 3, 3)], "act")
     prepared = net.prepare(net.op("Conv", [y, "a_w"], "b", pads=[1] * 4), MAP)
+    first, second = (x for x in prepared.layers if x.weight)
+    assert first.weight != second.weight
     applied = Equalize().apply(prepared, peaks(prepared))
-    assert applied.touched == ()
-    assert "shared" in reasons(applied.skipped)["a"]
+    assert applied.touched == ("a", "b")
 
 
 def test_a_shared_bias_is_copied_not_shared_on() -> None:

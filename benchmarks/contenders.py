@@ -115,8 +115,8 @@ class Steps:
     found: list[Json] = field(default_factory=list)
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from rankings import stepwise_plans, thinned
         from seqto.contracts import Ask
+        from stepping import stepwise_plans, thinned
 
         steps = thinned(stepwise_plans(space), self.every)
         yield Ask((steps[0][0],))

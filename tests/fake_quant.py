@@ -80,6 +80,8 @@ def _layer(
     float_end: set[str],
 ) -> Value:
     static = scheme.kind == "static"
+    if layer.op_type in SAME_SCALE_OPS and not values[layer.inputs[0]].activation:
+        static = False  # what only moves floats is left float, as stock leaves it
     read = {
         x: _read(assembler, x, values[x], scheme) if static else values[x] for x in layer.inputs
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from seqto import menu as menus
 from seqto import model as onnx_model
 from seqto import refusals, sensitivity, workplace
 from seqto.config import Settings
-from seqto.contracts import CALIBRATION, Json, LayerError, Plan, Scheme, Space
+from seqto.contracts import CALIBRATION, Ask, Json, LayerError, Plan, Scheme, Space
 from seqto.errors import DeviceError
 from seqto.job import Job, calibration_methods, wants_four_bits
 from seqto.study import Study
@@ -21,6 +22,8 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
     settings = job.settings
     default, fixed = default_plan(settings, place)
     ranking = _analysis(job, study, Plan.of(default))
+    if settings.analysis.ranking == "damage":
+        ranking = _by_damage(study, ranking, default)
     menu: dict[str, tuple[str, ...]] = {n: ("fp32", c) for n, c in default.items()}
     for layer in place.layers:
         menu.setdefault(layer.name, ("fp32",))
@@ -195,6 +198,22 @@ def _analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
         recorded = analysis_event(job, study.pool, plan)
         study.write(recorded)
     return tuple(LayerError.from_json(row) for row in recorded["ranking"])
+
+
+def _by_damage(
+    study: Study, ranking: tuple[LayerError, ...], default: Mapping[str, str]
+) -> tuple[LayerError, ...]:
+    """The layers that hurt the model's output most when they alone are quantized come first."""
+    plans = tuple(Plan.of({row.layer: default[row.layer]}) for row in ranking)
+    damage = []
+    for trial in study.answer(Ask(plans, probe=True)):
+        seen = next(iter(trial.measurements.values()), None)
+        damage.append(0.0 if seen is None or seen.damage is None else seen.damage)
+    order = sorted(range(len(ranking)), key=lambda i: (-damage[i], ranking[i].layer))
+    return tuple(
+        dataclasses.replace(ranking[i], rank=place, damage=damage[i])
+        for place, i in enumerate(order)
+    )
 
 
 def analysis_event(job: Job, pool: Pool, plan: Plan) -> Json:

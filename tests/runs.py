@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -98,3 +99,8 @@ def essence(report: Mapping[str, Any]) -> list[Any]:
     """Which trials there are, what they are and what they lose; the same in every run."""
     keys = ("number", "key", "plan", "excluded", "size_bytes", "sha256", "error", "note")
     return [[*(t[k] for k in keys), t["loss"] and t["loss"]["value"]] for t in report["trials"]]
+
+
+def hears_ctrl_c() -> None:
+    """For a child that is to be interrupted: a background shell starts us with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -195,6 +195,7 @@ def must_serve(command: str, folder: Path) -> None:
         env=runs.environment(),
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=runs.hears_ctrl_c,
     )
     try:
         assert server.stdout is not None
@@ -203,8 +204,11 @@ def must_serve(command: str, folder: Path) -> None:
             assert answer.status == 200
     finally:
         server.send_signal(signal.SIGINT)
-        assert server.wait(20) == 0
-        server.stdout.close()
+        try:
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
+            server.stdout.close()
 
 
 @pytest.fixture(scope="module")

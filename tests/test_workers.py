@@ -36,7 +36,7 @@ def _bad(what: str, **fields: Any) -> Json:
     return {"what": what, **fields}
 
 
-def _soon(is_so: Callable[[], bool], *, within_s: float = 2.0) -> bool:
+def _soon(is_so: Callable[[], bool], *, within_s: float = 10.0) -> bool:
     deadline = time.monotonic() + within_s
     while not is_so():
         if time.monotonic() > deadline:

@@ -195,7 +195,7 @@ def must_serve(command: str, folder: Path) -> None:
         env=runs.environment(),
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=runs.hears_ctrl_c,
+        preexec_fn=runs.hears_ctrl_c,  # noqa: PLW1509  (no threads here)
     )
     try:
         assert server.stdout is not None

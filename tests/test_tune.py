@@ -292,7 +292,7 @@ def test_ctrl_c_ends_with_130_and_a_report_of_what_there_is(done: Done, tmp_path
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=runs.hears_ctrl_c,
+        preexec_fn=runs.hears_ctrl_c,  # noqa: PLW1509  (no threads here)
     )
     assert process.stdout is not None
     for line in process.stdout:

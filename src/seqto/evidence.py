@@ -31,7 +31,7 @@ from seqto.cures import changed, cures, without_saturation
 from seqto.errors import DeviceError, PlanError
 from seqto.model import OUTPUT_OP, SAME_SCALE_OPS
 from seqto.schemes import integers
-from seqto.schemes.parts import quantized_weight
+from seqto.schemes.parts import holds_bias, quantized_weight
 
 PARTS = ("layers", "damage", "whole")
 DAMAGE_SAMPLES = 4  # of the samples: one run for each layer and sample is what costs time
@@ -316,9 +316,11 @@ def bias_troubles(scene: Scene) -> dict[str, Json]:
         plain = np.asarray(np.float32(scale) * q.scale, dtype=np.float32)
         _, without = integers.quantize_bias(bias, plain)
         as_float = scheme.bias == "float"
-        held = integers.scale_that_holds_bias(  # as schemes/parts.py does
-            q.scale, float(scale), bias, per_channel=q.axis is not None
-        )
+        held = q.scale
+        if holds_bias(scheme):
+            held = integers.scale_that_holds_bias(
+                q.scale, float(scale), bias, per_channel=q.axis is not None
+            )
         _, saturated = integers.quantize_bias(bias, np.float32(scale) * held)
         raised = int(np.count_nonzero(held != q.scale))
         if without or raised:

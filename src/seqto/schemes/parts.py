@@ -166,8 +166,7 @@ def _static(
     bias = constants.bias(layer)
     if bias is not None and bias_fix:
         bias = _fixed_bias(layer, constants, q.restore())
-    if bias is not None:
-        # a float bias too: ONNX Runtime makes it int32 with this very scale when it loads
+    if bias is not None and holds_bias(scheme):
         held = integers.scale_that_holds_bias(
             q.scale, input_scale, bias, per_channel=q.axis is not None
         )
@@ -205,6 +204,16 @@ def _static(
     return _part(
         items, nodes, weight=w, bias=b, opset=opset, saturated=saturated, restored=q.restore()
     )
+
+
+def holds_bias(scheme: Scheme) -> bool:
+    """Whether weight scales are raised where an int32 bias would not fit.
+
+    For signed weights as the stock quantizer does; and for every float bias, since ONNX Runtime
+    makes it int32 with this very scale when it loads. An int32 bias beside unsigned weights is
+    left to saturate as stock leaves it (`seqto diagnose` names it, a float bias cures it).
+    """
+    return scheme.bias == "float" or scheme.weight in ("s8", "s7")
 
 
 HALF_PAYS = 32  # numbers: two bytes saved on each must pay for a Cast node

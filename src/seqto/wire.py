@@ -176,7 +176,7 @@ def serve(target: str, *, channel_fd: int, sentry_fd: int, main_pid: int) -> Non
     """The life of a worker: set up once, then one job after the other until main hangs up."""
     if os.getpgrp() != os.getpid():
         raise SystemExit("seqto.workers is started by seqto itself")
-    sentry_pid = _post_sentry(sentry_fd)
+    _post_sentry(sentry_fd)
     _die_with_main(main_pid)
     stream = socket.socket(fileno=channel_fd)
     stream.set_inheritable(False)  # main must see the end of this process, not of its children
@@ -192,8 +192,8 @@ def serve(target: str, *, channel_fd: int, sentry_fd: int, main_pid: int) -> Non
         _post(wire, Frame("ready", {}))
         while job := _next(wire):
             _post(wire, _outcome(handle, job, wire))
-    os.kill(sentry_pid, signal.SIGKILL)
-    os.waitpid(sentry_pid, 0)
+    # The sentry stays: if main was killed it ends what this worker has started, and if main is
+    # there it ends the sentry itself, with the whole group.
 
 
 def _outcome(handle: Handler, job: Frame, wire: Wire) -> Frame:
@@ -252,12 +252,11 @@ def _vanish() -> NoReturn:
     raise SystemExit(1)
 
 
-def _post_sentry(pipe_fd: int) -> int:
+def _post_sentry(pipe_fd: int) -> None:
     """Fork a process that kills this group when main's end of the pipe closes."""
-    pid = os.fork()  # no thread runs yet and nothing heavy is loaded
-    if pid:
+    if os.fork():  # no thread runs yet and nothing heavy is loaded
         os.close(pipe_fd)
-        return pid
+        return
     try:
         os.closerange(0, pipe_fd)
         os.closerange(pipe_fd + 1, os.sysconf("SC_OPEN_MAX"))

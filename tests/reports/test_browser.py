@@ -401,9 +401,51 @@ def test_a_real_run_is_followed_and_its_page_is_sound(browser: Any, tmp_path: Pa
         finally:
             process.terminate()
             browser.get("about:blank")
+    explore(browser, out)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ["demo", "efficientnet-lite0"])
+def test_the_page_of_a_real_run_can_be_explored(
+    browser: Any, tmp_path: Path, downloads: Path, name: str
+) -> None:
+    root = Path(__file__).parents[2]
+    config = root.parent / "shared" / "zoo" / f"{name}.toml"
+    command = ["demo"] if name == "demo" else ["tune", "--config", str(config)]
+    short = ["--max-trials", "6", "--quiet", "--set", "device.latency_s=0.05"]
+    if name != "demo":
+        for split in ("calibration", "evaluation", "report"):
+            short += ["--set", f"data.{split}=24"]
+    command = [sys.executable, "-m", "seqto.cli", *command, "--out", str(tmp_path), *short]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root / "src")}, check=True)
+    report = explore(browser, tmp_path)
+    for old in downloads.glob("trials*.csv"):
+        old.unlink()
+    click(browser, browser.find_element(By.ID, "csv"))
+    file = wait(browser, lambda _: next(downloads.glob("trials*.csv"), None))
+    assert len(list(csv.DictReader(io.StringIO(file.read_text("utf-8-sig"))))) == len(
+        report["trials"]
+    )
+
+
+def explore(browser: Any, out: Path) -> dict[str, Any]:
+    """The page of a finished run: every trial is there, axes change, two trials are compared."""
     browser.get((out / "report.html").as_uri())
     wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, "html[data-ready=true]"))
-    report = json.loads((out / "report.json").read_text("utf-8"))
-    assert set(points(browser)) == {t["number"] for t in report["trials"] if t["loss"]}
-    click(browser, points(browser)[report["fully_quantized"]])
-    assert report["fully_quantized"] in pinned(browser)
+    report: dict[str, Any] = json.loads((out / "report.json").read_text("utf-8"))
+    measured = [t["number"] for t in report["trials"] if t["loss"]]
+    assert set(points(browser)) == set(measured)
+    Select(browser.find_element(By.ID, "axis-x")).select_by_value("latency")
+    assert set(points(browser)) <= set(measured)
+    Select(browser.find_element(By.ID, "axis-x")).select_by_value("size")
+    for number in pinned(browser):  # the page opens with the recommended trial pinned
+        click(browser, points(browser)[number])
+    assert pinned(browser) == []
+    for number in measured[:2]:
+        click(browser, points(browser)[number])
+    assert pinned(browser) == measured[:2]
+    a, b = (report["trials"][n]["plan"] for n in measured[:2])
+    apart = sum(a.get(x["name"]) != b.get(x["name"]) for x in report["model"]["layers"])
+    rows = browser.find_elements(By.CSS_SELECTOR, "#compare-table tbody tr")
+    assert len(rows) == apart > 0
+    return report

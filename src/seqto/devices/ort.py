@@ -87,9 +87,11 @@ class Ort:
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        # idle spinning would steal the cores from the other workers
+        # Threads that spin after a run steal the cores: from other workers, and in a latency job
+        # from the sessions whose turn is next, which doubled their times and made ratios random.
         spin = "1" if threads == 0 else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spin)
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         if not self.optimize:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         if strict and provider != CPU:

@@ -21,11 +21,13 @@ test: .venv/dev
 check: .venv/dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
 
-# tvm has its own environment; its failure to install is said, and its tests are left out.
+# tvm and OpenVINO have environments of their own; where one cannot be installed, that is said and
+# its tests are left out.
 # The big run comes last, so that its summary is the last line.
 test-all: .venv/dev tools
 	scripts/test-tvm "$(PYTHON)"
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check -m "not tvm"
+	scripts/test-openvino "$(PYTHON)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check -m "not tvm and not openvino"
 
 tools:
 	scripts/debian-tools
@@ -43,4 +45,4 @@ tools:
 	@touch $@ .venv/runtime
 
 clean:
-	rm -rf .venv .venv-tvm build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-tvm .venv-openvino build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

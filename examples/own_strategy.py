@@ -23,14 +23,15 @@ class LargestFirst:
     """Its fields are its settings."""
 
     limit: float = 0.05
-    scheme: str = "weight-s8-channel"
+    scheme: str = "weight-s8"  # the first of a layer's menu that begins so
 
     def search(self, space, *, seed):
         del seed  # nothing is drawn here
-        sizes = {x.name: x.parameters for x in space.layers if self.scheme in space.menu[x.name]}
+        menu = {n: [c for c in codes if c.startswith(self.scheme)] for n, codes in space.menu.items()}
+        sizes = {x.name: x.parameters for x in space.layers if menu[x.name]}
         chosen = {}
         for name in sorted(sizes, key=lambda n: (-sizes[n], n)):
-            chosen[name] = self.scheme
+            chosen[name] = menu[name][0]
             plan = seqto.Plan.of({**chosen, **space.fixed})
             (trial,) = yield Ask((plan,), (f"with {name}",))
             if trial.loss is None or trial.loss.value > self.limit:

@@ -29,6 +29,7 @@ from seqto.contracts import (
 )
 from seqto.errors import PlanError
 from seqto.model import prepare
+from seqto.workplace import round_weights
 
 METHODS = ("minmax", "percentile", "mse")
 NETS = {
@@ -50,7 +51,9 @@ def assembler_of(net: str) -> Assembler:
     if net in ("transposed", "reshaped"):
         grams = []
     found = calibrate(prepared, lambda: feeds, methods=METHODS, gram_layers=grams)
-    return Assembler(prepared, found.statistics)
+    kinds = [w for w in WEIGHT_TYPES if w != "u8"]  # u8 is s8 moved up
+    rounded = round_weights(prepared, found.statistics, kinds)
+    return Assembler(prepared, found.statistics, rounded=rounded)
 
 
 def feeds_of(net: str, *, rows: int = 3, seed: int = 100) -> dict[str, Any]:
@@ -131,8 +134,6 @@ def codes_for(assembler: Assembler, layer: Layer, *, dynamic: bool) -> list[str]
         if scheme.granularity.startswith("block") or (scheme.ranges not in ("", *METHODS)):
             continue
         if scheme.rounding and (not roundable or scheme.granularity != "channel"):
-            continue
-        if scheme.rounding and scheme.weight == "u8":
             continue
         if scheme.kind == "dynamic" and not dynamic:
             continue

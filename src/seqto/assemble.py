@@ -29,7 +29,6 @@ from seqto.model import (
 from seqto.schemes import dynamic, integers
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.parts import INT4_OPSET, INT16_OPSET, Part, make_part, tensor
-from seqto.schemes.rounding import round_for_output
 
 BIAS_CORRECTION = "bias-correction"
 
@@ -112,13 +111,8 @@ class Assembler:
         return self.statistics.means.get(layer.inputs[0])
 
     def rounded_for_output(self, layer: Layer, kind: str) -> Quantized | None:
-        """Integers with small output error, where the layer's Gram matrix is or was known."""
-        key = (layer.name, kind)
-        if key not in self.rounded and layer.name in self.statistics.grams:
-            grams = self.statistics.grams[layer.name].astype(np.float64)
-            axis = self.channel_axis(layer)
-            self.rounded[key] = round_for_output(layer, self.weight(layer), grams, kind, axis=axis)
-        return self.rounded.get(key)
+        """Integers with small output error, where calibration has made them."""
+        return self.rounded.get((layer.name, kind))
 
     def channel_axis(self, layer: Layer) -> int:
         if layer.op_type == "Conv":

@@ -90,7 +90,7 @@ class SearchSettings:
     stop_loss: float = _help("stepwise: the step that loses no more is the last", 0.0)
     menu: tuple[str, ...] = _help("frontier, evolve: only these schemes", ())
     treatments: tuple[str, ...] = _help(
-        "frontier, evolve: transforms to choose from, e.g. equalize, smooth-0.5", ()
+        "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA", ("smooth-0.5",)
     )
     tolerance: float = _help("loss that is put up with: `small`, `fast`, `balanced`", 0.02)
     probes: int = _help("samples that estimate one layer's damage", 16)

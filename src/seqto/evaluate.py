@@ -245,6 +245,11 @@ def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
         milliseconds[layer] = milliseconds.get(layer, 0.0) + row["ms"]
         if layer:
             placement[layer] = row["provider"]
+    # providers that compile (OpenVINO, QNN, …) show one row for all the layers they took in
+    compiled = {r["provider"] for r in rows if r["node"].startswith(r["provider"])}
+    if len(compiled) == 1:
+        (provider,) = compiled
+        placement = {**dict.fromkeys(owner.values(), provider), **placement}
     return {
         "layers_ms": milliseconds,
         "placement": placement,

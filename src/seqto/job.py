@@ -10,9 +10,11 @@ from typing import Any
 from seqto import model as onnx_model
 from seqto import plugins, workplace
 from seqto.config import Settings
-from seqto.contracts import Data, Device, Fetched, Json, Task
+from seqto.contracts import Data, Device, Fetched, Json, Scheme, Task
 from seqto.errors import ConfigError
 from seqto.inputs import Preprocess
+from seqto.menu import WEIGHTED
+from seqto.schemes.parts import INT4_OPSET
 from seqto.study import Listener
 
 
@@ -146,10 +148,12 @@ def calibration_methods(settings: Settings) -> list[str]:
     return ["minmax", *methods]
 
 
-def wants_four_bits(settings: Settings) -> bool:
-    if 4 not in settings.constraints.bits or settings.search.strategy == "stepwise":
-        return any("s4" in c for c in settings.search.menu)
-    if settings.search.menu:
-        return any("s4" in c for c in settings.search.menu)
-    opset = settings.constraints.max_opset
-    return opset is None or opset >= 21
+def rounding_types(settings: Settings) -> tuple[str, ...]:
+    """Weight types that the search may want rounded for the output; u8 is s8 moved up."""
+    search, target = settings.search, settings.constraints
+    codes = search.menu or (() if search.strategy == "stepwise" else WEIGHTED)
+    schemes = [Scheme.parse(c) for c in codes]
+    kinds = dict.fromkeys(s.weight.replace("u8", "s8") for s in schemes if s.rounding == "output")
+    if 4 not in target.bits or (target.max_opset or INT4_OPSET) < INT4_OPSET:
+        kinds.pop("s4", None)
+    return tuple(kinds)

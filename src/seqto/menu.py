@@ -13,9 +13,13 @@ from seqto.model import OUTPUT_OP
 # what `frontier` may choose from, by a layer's kind; a device and constraints narrow it
 WEIGHTED = (
     "fp16",
+    "weight-s8-channel-round-output",
     "weight-s8-channel",
+    "static-u8-u8-channel-bias-float-round-output",
     "static-u8-u8-channel-bias-float",
+    "static-s8-u8-channel-bias-float-round-output",
     "static-s8-u8-channel-bias-float",
+    "static-s7-u8-channel-bias-float-round-output",
     "static-s7-u8-channel-bias-float",
     "static-s4-u8-channel-bias-float-round-output",
     "weight-s4-channel-round-output",
@@ -123,7 +127,8 @@ def full_menu(
             saved = weight_bytes.get(layer.name, 0) / 8 / total
             tiny = scheme.weight == "s4" and (saved < FOUR_BIT_SHARE or layer.depthwise)
             unknown = scheme.rounding == "output" and layer.name not in roundable
-            if not tiny and not unknown:
+            # rounding for the output is never worse: it leaves no room for the plain sibling
+            if not tiny and not unknown and f"{code}-round-output" not in kept:
                 kept.append(code)
         if constraints.integer_only and layer.weight and len(kept) > 1:
             kept.remove("fp32")
@@ -149,7 +154,7 @@ def _candidates(
     if constraints.integer_only:
         codes = [c.replace("-bias-float", "") for c in codes]
     if not constraints.per_channel:
-        codes = [c.replace("-channel", "-tensor") for c in codes if "s4" not in c]
+        codes = [c.replace("-channel", "-tensor") for c in codes if "-round-" not in c]
     return list(dict.fromkeys(codes))
 
 

@@ -82,7 +82,7 @@ def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
         store,
         prepared,
         methods=calibration_methods(settings),
-        four_bits=False,
+        rounding=(),
         max_opset=settings.constraints.max_opset,
         progress=job.progress,
     )
@@ -104,7 +104,7 @@ def _treat(job: Job, place: Workplace) -> None:
         place,
         transforms,
         methods=calibration_methods(job.settings),
-        four_bits=False,
+        rounding=(),
         peaks=found.peaks,
     )
 

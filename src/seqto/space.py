@@ -11,8 +11,8 @@ from seqto import model as onnx_model
 from seqto import refusals, sensitivity, workplace
 from seqto.config import Settings
 from seqto.contracts import CALIBRATION, Ask, Json, LayerError, Plan, Scheme, Space
-from seqto.errors import DeviceError
-from seqto.job import Job, calibration_methods, wants_four_bits
+from seqto.errors import DeviceError, ModelError
+from seqto.job import Job, calibration_methods, rounding_types
 from seqto.study import Study
 from seqto.workers import Pool
 
@@ -165,31 +165,43 @@ def _treatments(job: Job, study: Study, place: workplace.Workplace) -> tuple[tup
         peaks = calibrate(place.prepared, workplace.batches_of(place.prepared, place.store)).peaks
     made: list[tuple[str, ...]] = [()] if not job.settings.quantize.transforms else []
     for transforms in wanted:
-        row = workplace.add_variant(
-            place,
-            transforms,
-            methods=calibration_methods(job.settings),
-            four_bits=wants_four_bits(job.settings),
-            peaks=peaks,
-        )
+        name = "+".join(transforms)
+        try:
+            row = workplace.add_variant(
+                place,
+                transforms,
+                methods=calibration_methods(job.settings),
+                rounding=rounding_types(job.settings),
+                peaks=peaks,
+            )
+        except ModelError as error:
+            if transforms == job.settings.quantize.transforms:
+                raise
+            _note_treatment(study, str(error), layers=[], figures={"name": name})
+            continue
         if row["touched"] or transforms == job.settings.quantize.transforms:
             made.append(transforms)
-        known = [e for e in study.journal.events if e.get("kind") == "treatment"]
-        if row["name"] not in [e["figures"]["name"] for e in known]:
-            message = (
-                f"treatment {row['name']}: {len(row['touched'])} layers changed, outputs moved "
-                f"by {row['moved']:.1e} of their spread"
-            )
-            study.write(
-                {
-                    "event": "finding",
-                    "kind": "treatment",
-                    "message": message,
-                    "layers": row["touched"],
-                    "figures": {k: row[k] for k in ("name", "moved", "exact", "skipped")},
-                }
-            )
+        message = (
+            f"treatment {name}: {len(row['touched'])} layers changed, outputs moved "
+            f"by {row['moved']:.1e} of their spread"
+        )
+        figures = {k: row[k] for k in ("name", "moved", "exact", "skipped")}
+        _note_treatment(study, message, layers=row["touched"], figures=figures)
     return tuple(made)
+
+
+def _note_treatment(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
+    known = [e["figures"] for e in study.journal.events if e.get("kind") == "treatment"]
+    if figures["name"] not in [k["name"] for k in known]:
+        study.write(
+            {
+                "event": "finding",
+                "kind": "treatment",
+                "message": message,
+                "layers": layers,
+                "figures": figures,
+            }
+        )
 
 
 def _analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:

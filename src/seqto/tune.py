@@ -21,7 +21,7 @@ from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
 from seqto.errors import ConfigError, JournalError
 from seqto.identity import header as make_header
 from seqto.identity import model_identity, refuse_changes
-from seqto.job import Job, calibration_methods, fetch, make_job, wants_four_bits
+from seqto.job import Job, calibration_methods, fetch, make_job, rounding_types
 from seqto.journal import Journal, read_events
 from seqto.space import make_space
 from seqto.study import Budget, Listener, Study, Timing, replayed
@@ -144,7 +144,7 @@ def _open_workplace(job: Job, journal: Journal) -> tuple[workplace.Workplace, Js
         store,
         prepared,
         methods=calibration_methods(settings),
-        four_bits=wants_four_bits(settings),
+        rounding=rounding_types(settings),
         max_opset=settings.constraints.max_opset,
         progress=job.progress,
     )
@@ -229,6 +229,22 @@ def finish(job: Job, study: Study) -> None:
     study.time([keys[n] for n in untimed], final=True)
     report = build_report(study.journal.events)
     study.confirm([keys[n] for n in sorted(set(report["recommended"].values()))])
+    best = report["recommended"].get("balanced", report["recommended"].get("loss"))
+    if best is not None:
+        _profile(study, keys[best], number=best)
+
+
+def _profile(study: Study, key: str, *, number: int) -> None:
+    """Which layer of a trial runs where, and for how long, on devices that can tell."""
+    profiles = [e for e in study.journal.events if e["event"] == "profile"]
+    if any(e["plan_key"] == key for e in profiles):
+        return
+    plan = study.trials[key].plan
+    (ticket,) = study.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
+    if ticket.result and ticket.result["placement"]:
+        study.write(
+            {"event": "profile", "plan_key": key, "scheme": f"trial {number}", **ticket.result}
+        )
 
 
 def write_outputs(out: Path, events: Sequence[Json]) -> Result:

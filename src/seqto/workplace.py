@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from seqto import model as onnx_model
-from seqto.assemble import Assembler
+from seqto.assemble import Assembler, Statistics
 from seqto.calibrate import Calibration, calibrate, load_statistics, save_statistics
 from seqto.contracts import CALIBRATION, EVALUATION, Data, Fetched, Json, Layer
 from seqto.errors import ConfigError, ModelError
@@ -27,11 +28,11 @@ from seqto.inputs import Preprocess
 from seqto.model import Prepared
 from seqto.samples import SampleStore, split_rows
 from seqto.schemes.integers import Quantized
+from seqto.schemes.rounding import Rounder
 
 Progress = Callable[[str, int, int], None]
 TOLERANCE = 1e-3  # of the outputs' spread: what preparation and treatments may move
 MODEL_FILE, STATISTICS_FILE = "model.onnx", "statistics.npz"
-FOUR_BITS = "s4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def set_up(
     prepared: Prepared,
     *,
     methods: Sequence[str],
-    four_bits: bool,
+    rounding: Sequence[str],
     max_opset: int | None,
     progress: Progress = lambda _what, _done, _total: None,
 ) -> Workplace:
@@ -163,7 +164,7 @@ def set_up(
     else:
         check_answers(original, prepared, store, name=fetched.name)
         calibration, rounded = _calibrated(
-            prepared, store, methods=methods, four_bits=four_bits, progress=progress
+            prepared, store, methods=methods, rounding=rounding, progress=progress
         )
         save_statistics(calibration.statistics, rounded, place)
         statistics, rounded = load_statistics(place)
@@ -176,28 +177,41 @@ def _calibrated(
     store: SampleStore,
     *,
     methods: Sequence[str],
-    four_bits: bool,
+    rounding: Sequence[str],
     progress: Progress,
 ) -> tuple[Calibration, dict[tuple[str, str], Quantized]]:
-    from seqto.menu import FOUR_BIT_SHARE
-
-    candidates: list[Layer] = []
-    if four_bits:
-        total = max(1, sum(x.parameters for x in prepared.layers))
-        candidates = [
-            x
-            for x in prepared.layers
-            if x.weight and not x.depthwise and x.parameters / 2 / total >= FOUR_BIT_SHARE
-        ]
+    candidates = [x for x in prepared.layers if x.weight and not x.depthwise] if rounding else []
     progress("calibration", 0, 1)
     found = calibrate(
         prepared, batches_of(prepared, store), methods=methods, gram_layers=candidates
     )
-    assembler = Assembler(prepared, found.statistics)
-    for i, layer in enumerate(candidates):
-        progress("rounding", i, len(candidates))
-        assembler.rounded_for_output(layer, FOUR_BITS)
-    return found, dict(assembler.rounded)
+    return found, round_weights(
+        prepared,
+        found.statistics,
+        rounding,
+        progress=lambda done, total: progress("rounding", done, total),
+    )
+
+
+def round_weights(
+    prepared: Prepared,
+    statistics: Statistics,
+    kinds: Sequence[str],
+    *,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> dict[tuple[str, str], Quantized]:
+    """(layer, weight type) → integers with small output error, where Gram matrices are known."""
+    constants = Assembler(prepared, statistics)
+    rounded: dict[tuple[str, str], Quantized] = {}
+    for i, layer in enumerate(prepared.layers):
+        grams = statistics.grams.get(layer.name)
+        if grams is None:
+            continue
+        progress(i, len(prepared.layers))
+        axis = constants.channel_axis(layer)
+        rounder = Rounder(layer, constants.weight(layer), grams.astype(np.float64), axis=axis)
+        rounded.update({(layer.name, kind): rounder.round(kind) for kind in kinds})
+    return rounded
 
 
 def add_variant(
@@ -205,7 +219,7 @@ def add_variant(
     transforms: Sequence[str],
     *,
     methods: Sequence[str],
-    four_bits: bool,
+    rounding: Sequence[str],
     peaks: Mapping[str, NDArray[Any]],
 ) -> Json:
     """Treat the float model, check its answers, calibrate it again; {name, touched, moved}."""
@@ -247,7 +261,7 @@ def add_variant(
             prepared,
             place.store,
             methods=methods,
-            four_bits=four_bits,
+            rounding=rounding,
             progress=lambda _what, _done, _total: None,
         )
         save_statistics(found.statistics, rounded, statistics_file)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from seqto.reports.picks import choose, steadiest
+from seqto.luck import LossCurve, bound, expected
+from seqto.reports.picks import choose, steady
 
 
 def trial(number: int, *, loss: float, size: int, ratio: float, damage: float = 0.01) -> dict:  # type: ignore[type-arg]
@@ -51,8 +52,39 @@ def test_nothing_within_tolerance_leaves_the_plain_picks() -> None:
     assert {"balanced", "loss", "size", "latency"} <= set(found)
 
 
-def test_luck_is_not_preferred_to_less_damage() -> None:
-    lucky = trial(1, loss=0.010, size=1, ratio=1.0, damage=0.05)
-    steady = trial(2, loss=0.013, size=1, ratio=1.0, damage=0.001)
-    worse = trial(3, loss=0.060, size=1, ratio=1.0, damage=0.0001)
-    assert steadiest([lucky, steady, worse])["number"] == 2
+def test_a_lucky_count_is_not_taken_for_a_low_loss() -> None:
+    """Two trials count 1.3 %; their damage decides which of them probably keeps 2 %."""
+    others = [(d, 2.0 * d, 300) for d in (0.001, 0.002, 0.005, 0.01, 0.02, 0.04)]
+    curve = LossCurve.fit(others)
+    assert curve is not None
+    lucky, steady_one = (0.03, 4 / 300, 300), (0.003, 4 / 300, 300)
+    assert bound(lucky, curve) > 0.02 > bound(steady_one, curve)
+    rows = [
+        trial(n, loss=x[1], size=90, ratio=0.5 + n / 10, damage=x[0])
+        for n, x in enumerate([*others, lucky, steady_one])
+    ]
+    found = choose(
+        [(t, [t["loss"]["value"], t["size_bytes"], t["latency_ms"]["ratio"]]) for t in rows],
+        names=["loss", "size", "latency"],
+        fully_quantized=trial(99, loss=0.3, size=100, ratio=1.0),
+        tolerance=0.02,
+        within_tolerance=True,
+    )[1]
+    assert found["fast"] not in (3, 4, 5, 6)
+
+
+def test_of_those_that_lose_least_the_fastest_drops_in() -> None:
+    a = trial(1, loss=0.0033, size=1, ratio=0.99, damage=0.002)
+    b = trial(2, loss=0.0033, size=1, ratio=0.75, damage=0.003)
+    c = trial(3, loss=0.0600, size=1, ratio=0.50, damage=0.05)
+    curve = LossCurve.fit([(t["damage"], t["loss"]["value"], 300) for t in (a, b, c)])
+    assert [t["number"] for t in steady([a, b, c], curve)] == [1, 2]
+
+
+def test_a_curve_needs_trials_and_stays_monotone() -> None:
+    assert LossCurve.fit([(0.1, 0.1, 300), (None, 0.2, 300)]) is None
+    curve = LossCurve.fit([(0.001, 0.03, 300), (0.01, 0.02, 300), (0.1, 0.01, 300)])
+    assert curve is not None
+    assert curve.loss_at(0.1) > curve.loss_at(0.001)
+    assert abs(curve.loss_at(curve.damage_at(0.02)) - 0.02) < 1e-9
+    assert expected((None, 0.01, 300), curve)[0] == 0.01

@@ -97,7 +97,8 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
             k: report[k]
             for k in (
                 "status", "warnings", "counts", "baseline", "objectives", "front", "recommended",
-                "fully_quantized", "findings", "settings", "environment", "device", "data",
+                "fully_quantized", "findings", "settings", "environment", "device", "placement",
+                "data",
             )
         },
     }  # fmt: skip

@@ -70,6 +70,7 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
         "settings": told.header.get("settings", {}),
         "data": told.header.get("data", {}),
         "device": told.header.get("device", {}),
+        "placement": _placement(told.profiles.values(), trials, recommended),
         "analysis": told.analysis,
         "baseline": baseline,
         "objectives": objectives,
@@ -185,6 +186,21 @@ def _hear_remark(told: _Told, event: Mapping[str, Any]) -> None:
         told.profiles[str(remark.get("plan_key")), str(remark.get("scheme"))] = remark
     elif remark not in told.findings:  # a resumed run may find the same again
         told.findings.append(remark)
+
+
+def _placement(
+    profiles: Iterable[Json], trials: Sequence[Json], recommended: Mapping[str, int]
+) -> Json | None:
+    """Where the layers of the recommended trial ran, measured: {trial, providers: {…: [layer]}}."""
+    number = recommended.get("balanced", recommended.get("loss"))
+    key = next((t["key"] for t in trials if t["number"] == number), None)
+    for profile in profiles:
+        if profile.get("plan_key") == key and profile.get("placement"):
+            providers: dict[str, list[str]] = {}
+            for layer, provider in profile["placement"].items():
+                providers.setdefault(provider, []).append(layer)
+            return {"trial": number, "providers": providers}
+    return None
 
 
 def _objectives(header: Mapping[str, Any]) -> list[str]:

@@ -4,24 +4,26 @@ balanced   nearest the ideal point after normalisation; a search over schemes (f
            looks only at trials within the tolerated loss, where there are any, since its front
            reaches down to files that are tiny and useless
 loss, …    the best of the front in each objective
-drop_in    least damage among trials that are no larger than the fully quantized model and no
-           slower than float: better than plain int8 in everything
+drop_in    no larger than the fully quantized model and no slower than float: better than plain
+           int8 in everything; of those that lose least the fastest
 small      the smallest file within the tolerated loss
 fast       the fastest within the tolerated loss and 1.05 × the fully quantized model's bytes
 
-Losses on a few hundred samples differ by luck. Where several trials are within one standard
-error of the best, the one with the least damage (a smooth figure) is taken.
+Losses on a few hundred samples differ by luck, and the best of many trials is partly the luckiest:
+`small`, `fast` and `balanced` want trials that will *probably* stay within the tolerated loss on
+other samples (luck.py), where there are any; "lose least" allows one standard error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from seqto import pareto
+from seqto import luck, pareto
 
 Json = dict[str, Any]
+AS_FAST = 1.03  # times that differ by less are the same: the less damage counts
 FAST_SIZE = 1.05  # of the fully quantized model's bytes
 
 
@@ -40,49 +42,78 @@ def choose(
     trials = [trial for trial, _ in rows]
     on_front = pareto.front(points)
     chosen = {name: trials[i]["number"] for name, i in pareto.top(points, names=names).items()}
-    usable = [i for i in on_front if loss_of(trials[i]) <= tolerance]
+    curve = luck.LossCurve.fit(seen_in(t) for t in trials)
+    tolerable = {t["number"] for t in within(trials, tolerance, curve)}
+    usable = [i for i in on_front if trials[i]["number"] in tolerable]
     if within_tolerance and usable:
         best = pareto.top([points[i] for i in usable], names=names)["balanced"]
         chosen["balanced"] = trials[usable[best]]["number"]
-    chosen.update(_practical(trials, fully_quantized, tolerance=tolerance))
+    chosen.update(_practical(trials, tolerable, fully_quantized, curve))
     return sorted(trials[i]["number"] for i in on_front), chosen
 
 
+def within(
+    trials: Sequence[Json], tolerance: float, curve: luck.LossCurve | None
+) -> Sequence[Json]:
+    """Trials that probably lose no more than is tolerated; failing that, those that did not."""
+    counted = [t for t in trials if loss_of(t) <= tolerance]
+    return [t for t in counted if luck.bound(seen_in(t), curve) <= tolerance] or counted
+
+
 def _practical(
-    trials: Sequence[Json], fully_quantized: Json | None, *, tolerance: float
+    trials: Sequence[Json],
+    tolerable: Container[int],
+    fully_quantized: Json | None,
+    curve: luck.LossCurve | None,
 ) -> dict[str, int]:
     if fully_quantized is None:
         return {}
     limit = fully_quantized["size_bytes"]
     timed = [t for t in trials if t["latency_ms"] is not None]
-    within = [t for t in trials if loss_of(t) <= tolerance]
+    usable = [t for t in trials if t["number"] in tolerable]
     found: dict[str, int] = {}
-    fitting = [t for t in timed if t["size_bytes"] <= limit and ratio_of(t) <= 1.0]
+    fitting = [t for t in timed if t["size_bytes"] <= limit and not_slower(t)]
     if fitting:
-        found["drop_in"] = steadiest(fitting)["number"]
-    if within:
-        found["small"] = min(within, key=lambda t: (t["size_bytes"], loss_of(t)))["number"]
-    quick = [t for t in within if t in timed and t["size_bytes"] <= FAST_SIZE * limit]
+        found["drop_in"] = min(steady(fitting, curve), key=_by(ratio_of, loss_of))["number"]
+    if usable:
+        found["small"] = min(usable, key=lambda t: (t["size_bytes"], loss_of(t)))["number"]
+    quick = [t for t in usable if t in timed and t["size_bytes"] <= FAST_SIZE * limit]
     if quick:
-        found["fast"] = min(quick, key=_by(ratio_of, loss_of))["number"]
+        limit = AS_FAST * min(ratio_of(t) for t in quick)
+        fastest = [t for t in quick if ratio_of(t) <= limit]
+        found["fast"] = min(fastest, key=_by(damage_in, ratio_of))["number"]
     return found
 
 
-def steadiest(trials: Sequence[Json]) -> Json:
-    """The least damage among those whose loss is within one standard error of the lowest."""
-    lowest = min(trials, key=loss_of)
-    rate, samples = max(loss_of(lowest), 1e-3), lowest["loss"]["samples"]
-    slack = math.sqrt(rate * (1.0 - rate) / samples)
-    near = [t for t in trials if loss_of(t) <= loss_of(lowest) + slack]
-    return min(near, key=lambda t: (math.inf if t["damage"] is None else t["damage"], loss_of(t)))
+def steady(trials: Sequence[Json], curve: luck.LossCurve | None) -> list[Json]:
+    """Those whose expected loss is within one standard error of the lowest."""
+    hoped = [luck.expected(seen_in(t), curve) for t in trials]
+    lowest, error = min(hoped)
+    slack = max(error, 1.0 / trials[0]["loss"]["samples"])
+    return [t for t, (mean, _) in zip(trials, hoped, strict=True) if mean <= lowest + slack]
+
+
+def seen_in(trial: Mapping[str, Any]) -> luck.Seen:
+    samples = int(trial["loss"]["samples"]) if trial["loss"] else 0
+    return trial["damage"], loss_of(trial), samples
 
 
 def loss_of(trial: Mapping[str, Any]) -> float:
     return float(trial["loss"]["value"]) if trial["loss"] else math.inf
 
 
+def damage_in(trial: Mapping[str, Any]) -> float:
+    return math.inf if trial["damage"] is None else float(trial["damage"])
+
+
 def ratio_of(trial: Mapping[str, Any]) -> float:
     return float(trial["latency_ms"]["ratio"])
+
+
+def not_slower(trial: Mapping[str, Any]) -> bool:
+    """Than float, as far as can be measured: what is folded at load runs float's kernels."""
+    latency = trial["latency_ms"]
+    return float(latency.get("ratio_low") or latency["ratio"]) <= 1.0
 
 
 def _by(*keys: Callable[[Json], float]) -> Callable[[Json], tuple[float, ...]]:

@@ -100,6 +100,26 @@ def requantize(
     return Quantized(data, scale, zero, axis)
 
 
+def unsigned(q: Quantized) -> Quantized:
+    """The same values with u8 integers: symmetric s8, moved up by 128."""
+    data = (q.data.astype(np.int16) + 128).astype(np.uint8)
+    zero = (q.zero_point.astype(np.int16) + 128).astype(np.uint8)
+    return Quantized(data, q.scale, zero, q.axis)
+
+
+def rescaled(values: Floats, q: Quantized, scale: Floats, kind: str) -> Quantized:
+    """The same integers, but for channels whose scale is another: those are rounded again."""
+    if np.array_equal(scale, q.scale):
+        return q
+    again = requantize(values, scale, q.zero_point, kind, axis=q.axis)
+    if q.axis is None:
+        return again
+    shape = [1] * values.ndim
+    shape[q.axis] = -1
+    data = np.where((scale != q.scale).reshape(shape), again.data, q.data)
+    return Quantized(data, scale, q.zero_point, q.axis)
+
+
 def scale_that_holds_bias(
     weight_scale: Floats, input_scale: float, bias: Floats, *, per_channel: bool
 ) -> Floats:

@@ -88,10 +88,11 @@ def quantized_weight(layer: Layer, scheme: Scheme, constants: Constants) -> Quan
     values = constants.weight(layer)
     axis = constants.channel_axis(layer) if scheme.granularity != "tensor" else None
     if scheme.rounding == "output":
-        rounded = constants.rounded_for_output(layer, scheme.weight)
+        unsigned = scheme.weight == "u8"
+        rounded = constants.rounded_for_output(layer, "s8" if unsigned else scheme.weight)
         if rounded is None:
             raise PlanError(f"layer {layer.name!r}: no output statistics to round {scheme} by")
-        return rounded
+        return integers.unsigned(rounded) if unsigned else rounded
     return integers.quantize(values, scheme.weight, axis=axis)
 
 
@@ -114,7 +115,7 @@ def _half(layer: Layer, constants: Constants) -> Part:
     nodes = [onnx.helper.make_node("Cast", [w + "h"], [w], to=onnx.TensorProto.FLOAT)]
     bias = constants.bias(layer)
     if bias is not None:
-        _add_floats(items, nodes, layer.bias or "", bias)
+        _add_floats(items, nodes, layer.bias or "", bias, added=True)
     return _part(items, nodes, weight=w, bias=layer.bias or "", restored=half.astype(np.float32))
 
 
@@ -142,7 +143,7 @@ def _weight_only(layer: Layer, scheme: Scheme, constants: Constants, *, bias_fix
     bias = constants.bias(layer)
     if bias is not None:
         fixed = _fixed_bias(layer, constants, q.restore()) if bias_fix else bias
-        _add_floats(items, nodes, layer.bias or "", fixed)
+        _add_floats(items, nodes, layer.bias or "", fixed, added=True)
     opset = INT4_OPSET if scheme.weight == "s4" else 0
     return _part(items, nodes, weight=w, bias=layer.bias or "", opset=opset, restored=q.restore())
 
@@ -170,8 +171,7 @@ def _static(
         held = integers.scale_that_holds_bias(
             q.scale, input_scale, bias, per_channel=q.axis is not None
         )
-        if not np.array_equal(held, q.scale):
-            q = integers.requantize(values, held, q.zero_point, scheme.weight, axis=q.axis)
+        q = integers.rescaled(values, q, held, scheme.weight)
     items = [tensor(w + "q", q.data, kind=scheme.weight)]
     nodes: list[Any] = []
     if scheme.bias == "float":
@@ -194,7 +194,7 @@ def _static(
     nodes.append(make("DequantizeLinear", [integer_name, w + "s", *zero_name], [w], **axis))
     saturated = 0
     if bias is not None and scheme.bias == "float":
-        _add_floats(items, nodes, b, bias)
+        _add_floats(items, nodes, b, bias, added=True)
     elif bias is not None:
         bias_scale = np.asarray(np.float32(input_scale) * q.scale, dtype=np.float32)
         data, saturated = integers.quantize_bias(bias, bias_scale)
@@ -220,11 +220,16 @@ HALF_PAYS = 32  # numbers: two bytes saved on each must pay for a Cast node
 HALF_ERROR = 1e-3  # relative; more than this and numbers stay float32
 
 
-def fits_half(values: Floats) -> bool:
-    """Half precision keeps these numbers to three digits: no overflow, no underflow."""
+def fits_half(values: Floats, *, added: bool = False) -> bool:
+    """Half precision keeps these numbers to three digits: no overflow, no underflow.
+
+    Numbers that are added to others (biases) may be off by as much of their usual size: half
+    precision loses digits of what is tiny, where they do not matter.
+    """
+    usual = float(np.sqrt(np.mean(np.square(values.astype(np.float64))))) if added else 0.0
     with np.errstate(over="ignore"):
         back = values.astype(np.float16).astype(np.float32)
-    return bool(np.all(np.abs(back - values) <= HALF_ERROR * np.abs(values)))
+    return bool(np.all(np.abs(back - values) <= HALF_ERROR * np.maximum(np.abs(values), usual)))
 
 
 def with_half_scales(values: Floats, q: Quantized, scheme: Scheme) -> Quantized:
@@ -237,11 +242,13 @@ def with_half_scales(values: Floats, q: Quantized, scheme: Scheme) -> Quantized:
     return integers.requantize(values, scale, q.zero_point, scheme.weight, axis=q.axis)
 
 
-def _add_floats(items: list[Any], nodes: list[Any], name: str, values: Floats) -> None:
+def _add_floats(
+    items: list[Any], nodes: list[Any], name: str, values: Floats, *, added: bool = False
+) -> None:
     """Store numbers as float16 behind a Cast, folded at load, where that is safe and pays."""
     import onnx
 
-    if values.size < HALF_PAYS or not fits_half(values):
+    if values.size < HALF_PAYS or not fits_half(values, added=added):
         items.append(tensor(name, values))
         return
     items.append(tensor(name + "h", values.astype(np.float16)))

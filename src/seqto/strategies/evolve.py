@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.contracts import Answers, Ask, Plan, Space, Trial
-from seqto.strategies.frontier import Frontier, damage_of, named
+from seqto.strategies.aims import damage_of, named
+from seqto.strategies.frontier import Frontier
 
 FAILED = 1e9  # an objective of what did not run
 

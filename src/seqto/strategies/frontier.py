@@ -8,8 +8,10 @@
    milliseconds it prices any plan in microseconds.
 5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
    noise + bytes + time; contiguous regions are flipped as a whole where that pays.
-6. Plans of the predicted front are confirmed on the evaluation samples, then neighbours of the
-   measured front are tried: the swaps that the model expects to pay most.
+6. Plans of the predicted front are confirmed on the evaluation samples. Then come rounds of plans
+   that aim at what a user asks for (the fastest and the smallest within the tolerated loss, the
+   best that is no larger than plain int8), with what the trials so far have taught about damage,
+   and of neighbours of the measured front: the swaps that the model expects to pay most.
 
 Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
 smooth, while the loss on a few hundred samples moves in steps and rewards luck.
@@ -25,8 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqto.contracts import EVALUATION, Answers, Ask, Plan, Space, Trial
+from seqto.luck import LossCurve
 from seqto.pareto import front
-from seqto.strategies.noise import Descent, NoiseModel, Prices, fit, is_static
+from seqto.strategies.aims import aims, damage_of, named, unpriced_bytes
+from seqto.strategies.noise import Descent, NoiseModel, fit, is_static
 from seqto.strategies.squeeze import squeeze
 
 BIAS_CORRECTION = "bias-correction"
@@ -40,7 +44,8 @@ class Frontier:
     """Ends by itself after about `confirm` + `rounds` · `refine` trials; a budget may be less."""
 
     objectives: tuple[str, ...] = ("loss", "size", "latency")
-    confirm: int = 18  # plans of the predicted front that are run
+    tolerance: float = 0.02  # loss that the user puts up with
+    confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
 
@@ -60,13 +65,15 @@ class Frontier:
         squeezed = self._squeezed(model, swept, known, treatment)
         yield from self._run(squeezed, known)
         for number in range(self.rounds):
-            plans = self._neighbours(model, known)
+            plans = aims(model, known, treatment, tolerance=self.tolerance, timed=self.timed)
+            plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
             yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
 
     def _run(
         self, plans: Sequence[tuple[Plan, str]], known: dict[str, Trial]
     ) -> Generator[Ask, Answers, None]:
-        fresh = [(plan, note) for plan, note in plans if plan.key not in known]
+        first = {plan.key: (plan, note) for plan, note in reversed(plans)}
+        fresh = [first[k] for k in dict.fromkeys(p.key for p, _ in plans) if k not in known]
         for start in range(0, len(fresh), BATCH):
             batch = fresh[start : start + BATCH]
             asked = Ask(tuple(p for p, _ in batch), tuple(n for _, n in batch), latency=self.timed)
@@ -132,7 +139,8 @@ class Frontier:
         """The predicted front without the hopeless, thinned to plans that lie apart."""
         unique = {p.key: p for p in plans if p.key not in known}
         fresh = list(unique.values())
-        prices = [model.prices(named(model.space, p)) for p in fresh]
+        floor = harmless_damage(known.values())
+        prices = [lifted(model.prices(named(model.space, p)), floor) for p in fresh]
         limit = hopeless_damage(known.values())
         kept = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
         points = [self._point(prices[i]) for i in kept]
@@ -154,14 +162,9 @@ class Frontier:
         measured = [t for t in known.values() if t.error is None and t.size_bytes]
         if not measured:
             return []
-        # what the model leaves out (nodes, names) is the same for all: learn it from a trial
-        rest = float(
-            np.median(
-                [t.size_bytes - model.prices(named(model.space, t.plan))[1] for t in measured]
-            )
-        )
+        rest = unpriced_bytes(model, measured)
         full = next(t for t in measured)
-        limits = {"as small as int8": full.size_bytes * 0.998 - rest}
+        limits = {"as small as int8": full.size_bytes * 0.999 - rest}
         for low, high in self._gaps(measured):
             limits[f"{(low + high) / 2e6:.2f} MB"] = (low + high) / 2 - rest
         found: dict[str, tuple[Plan, str]] = {}
@@ -194,7 +197,7 @@ class Frontier:
         steps = list(itertools.pairwise(sizes))
         return sorted(steps, key=lambda s: s[0] / s[1])[:3]
 
-    def _point(self, prices: Prices) -> tuple[float, ...]:
+    def _point(self, prices: Sequence[float]) -> tuple[float, ...]:
         noise, size, time = prices
         return (noise, size, time) if self.timed else (noise, size)
 
@@ -203,7 +206,8 @@ class Frontier:
     def _neighbours(self, model: NoiseModel, known: Mapping[str, Trial]) -> list[tuple[Plan, str]]:
         """Changes to front plans that should give points no known trial dominates."""
         trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
-        measured = [self._measured(t) for t in trials]
+        floor = harmless_damage(trials)
+        measured = [lifted(self._measured(t), floor) for t in trials]
         on_front = [trials[i] for i in front(measured)] if measured else []
         limit = hopeless_damage(known.values())
         offers: list[tuple[tuple[float, ...], Plan, str]] = []
@@ -216,7 +220,7 @@ class Frontier:
                         a + b
                         for a, b in zip(self._measured(trial), self._point(delta), strict=True)
                     )
-                    offers.append((point, plan, note))
+                    offers.append((lifted(point, floor), plan, note))
         points = [point for point, _, _ in offers]
         better = [i for i in front([*points, *measured]) if i < len(points)]
         chosen = apart([points[i] for i in better], self.refine)
@@ -280,12 +284,12 @@ class Frontier:
 def anchors(space: Space, treatment: tuple[str, ...]) -> list[tuple[Plan, str]]:
     """Plans that anybody would try first: the search must not miss them."""
     found = []
-    codes = dict.fromkeys(c for menu in space.menu.values() for c in menu)
-    for code in codes:
-        if code in ("fp32", "static-u8") or "s4" in code or code.startswith("dynamic"):
+    families = dict.fromkeys(family(c) for menu in space.menu.values() for c in menu)
+    for wanted in families:
+        if wanted in ("fp32", "static-u8") or "s4" in wanted or wanted.startswith("dynamic"):
             continue
-        plan = {x.name: uniform_choice(space, x.name, code) for x in space.layers}
-        found.append((Plan.of(plan, treatment), f"uniform {code}"))
+        plan = {x.name: uniform_choice(space, x.name, wanted) for x in space.layers}
+        found.append((Plan.of(plan, treatment), f"uniform {wanted}"))
     return list({plan.key: (plan, note) for plan, note in found}.values())
 
 
@@ -298,26 +302,30 @@ def corrected(model: NoiseModel, trials: Iterable[Trial], treatment: tuple[str, 
     scale: dict[str, float] = {}
     for trial in trials:
         codes = {c for _, c in trial.plan.schemes if c.count("-") > 1}
-        if trial.error is not None or trial.plan.transforms != treatment or len(codes) != 1:
+        families = {family(c) for c in codes}
+        if trial.error is not None or trial.plan.transforms != treatment or len(families) != 1:
             continue
         plan = named(model.space, trial.plan)
         noise = model.prices(plan)[0]
         own = sum(model.weight.get((n, c), 0.0) for n, c in plan.items())
         if own > 0:
-            (code,) = codes
-            scale[code] = max(1.0, 1.0 + (damage_of(trial) - noise) / own)
+            scale |= dict.fromkeys(codes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
     weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}
     return dataclasses.replace(model, weight=weight)
 
 
-def uniform_choice(space: Space, name: str, code: str) -> str:
-    """`code` where the layer has it; weightless layers follow a static plan."""
+def family(code: str) -> str:
+    """A scheme whatever its rounding: layers whose outputs are not known have plain siblings."""
+    return code.removesuffix("-round-output")
+
+
+def uniform_choice(space: Space, name: str, wanted: str) -> str:
+    """The family's scheme where the layer has it; weightless layers follow a static plan."""
     menu = space.menu[name]
-    if code in menu:
-        return code
-    if is_static(code):
-        return next((c for c in menu if is_static(c)), menu[0])
-    return menu[0]
+    found = [c for c in menu if family(c) == wanted]
+    if not found and is_static(wanted):
+        found = [c for c in menu if is_static(c)]
+    return found[0] if found else menu[0]
 
 
 def good_uniform(space: Space) -> dict[str, str]:
@@ -331,18 +339,15 @@ def good_uniform(space: Space) -> dict[str, str]:
     return plan
 
 
-def named(space: Space, plan: Plan) -> dict[str, str]:
-    """A plan as layer → code for every layer."""
-    given = dict(plan.schemes)
-    return {x.name: given.get(x.name, "fp32") for x in space.layers}
+def harmless_damage(trials: Iterable[Trial]) -> float:
+    """Damage below this changes no answer among so few samples: less of it buys nothing."""
+    losses = [(damage_of(t), t.loss.value, t.loss.samples) for t in trials if t.loss is not None]
+    curve = LossCurve.fit(losses)
+    return curve.damage_at(0.25 / max(n for _, _, n in losses)) if curve else 0.0
 
 
-def damage_of(trial: Trial) -> float:
-    """Damage at the output; what failed is beyond all measure."""
-    seen = next(iter(trial.measurements.values()), None)
-    if trial.error is not None or seen is None or seen.damage is None:
-        return 1e6
-    return seen.damage
+def lifted(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
+    return (max(point[0], floor), *point[1:])
 
 
 def hopeless_damage(trials: Iterable[Trial]) -> float:

@@ -196,12 +196,19 @@ function flatten(value, prefix = "") {
   );
 }
 
+// where the recommended trial's layers ran; names only where they are not all in one place
+function placementRows(placement) {
+  const places = Object.entries(placement?.providers ?? {});
+  return Object.fromEntries(places.map(([provider, layers]) => ["ran on " + provider,
+    layers.length + " layers of trial " + placement.trial + (places.length > 1 ? ": " + layers.join(", ") : "")]));
+}
+
 function drawSettings(report) {
   // one block a section of the settings: they flow into as many columns as there is room for
   const nested = Object.entries(report.settings).filter(([, v]) => v && typeof v === "object" && !Array.isArray(v));
   const rest = Object.fromEntries(Object.entries(report.settings).filter(([k]) => !nested.some(([n]) => n === k)));
   const groups = [["Settings", rest], ...nested.map(([name, value]) => ["Settings: " + name, value]), ["Environment", report.environment],
-    ["Device", report.device], ["Data", report.data], ["Model", report.model]];
+    ["Device", { ...report.device, ...placementRows(report.placement) }], ["Data", report.data], ["Model", report.model]];
   fill("settings-tables", ...groups.filter(([, value]) => Object.keys(value ?? {}).length).map(([title, value]) =>
     el("div", {}, el("h3", {}, title), el("table", {}, el("tbody", {}, ...flatten(value).map(([k, v]) => el("tr", {}, el("td", {}, k), el("td", {}, v))))))));
 }

@@ -1,0 +1,149 @@
+"""Plans that aim at what a user will ask for, by what the trials so far have taught.
+
+fast      least time     within the tolerated loss, at most 1.05 × the fully quantized bytes
+drop-in   least time     at a fraction of that loss, no larger than fully quantized
+small     fewest bytes   within the tolerated loss
+
+How much damage a loss allows is read off the run's own trials (luck.py), how far the noise model
+is off at that damage too; where the byte limit does not let a plan get so low, a little more than
+the least possible is allowed. A plan that meets the damage is found by bisection over the price of
+bytes and milliseconds, and squeezed under the byte limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqto.contracts import EVALUATION, Plan, Space, Trial
+from seqto.luck import LossCurve
+from seqto.strategies.noise import Descent, NoiseModel
+from seqto.strategies.squeeze import squeeze
+
+# shares of the tolerated loss (selection among many trials flatters the chosen), and how much
+# more than the least possible noise is allowed where that is above it
+LEVELS = ((0.3, 1.25), (0.6, 2.0))
+NEAR = 5  # trials that tell how far the noise model is off
+STEPS = 9  # of bisection: prices within a factor of 1.04
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Least time or bytes under a byte limit, for some mixes of the prices of both."""
+
+    name: str
+    limit: float  # bytes
+    mixes: tuple[tuple[float, float], ...]  # shares of the price: bytes, milliseconds
+    gains: int  # index into Prices
+
+
+def aims(
+    model: NoiseModel,
+    known: Mapping[str, Trial],
+    treatment: tuple[str, ...],
+    *,
+    tolerance: float,
+    timed: bool,
+) -> list[tuple[Plan, str]]:
+    """New plans, one for each aim and level of loss that can be met."""
+    trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
+    curve = LossCurve.fit(
+        (damage_of(t), t.loss.value, t.loss.samples) for t in trials if t.loss is not None
+    )
+    if curve is None:
+        return []
+    rest = unpriced_bytes(model, trials)
+    full = trials[0].size_bytes - rest
+    wanted = [Aim("small", math.inf, ((1.0, 0.0),), 1)]
+    if timed and model.space.latency_of:
+        mixes = ((0.0, 1.0), (0.5, 0.5))
+        wanted += [Aim("fast", 1.05 * full, mixes, 2), Aim("drop-in", 0.999 * full, mixes, 2)]
+    least = {aim.name: _least_noise(model, aim.limit) for aim in wanted}
+    found: dict[str, tuple[Plan, str]] = {}
+    for share, slack in LEVELS:
+        damage = curve.damage_at(share * tolerance)
+        noise = damage / _optimism(model, trials, damage)
+        for aim in wanted:
+            plan = _meet(model, aim, max(noise, slack * least[aim.name]))
+            if plan is None:
+                continue
+            made = Plan.of(plan, treatment)
+            if made.key not in known:
+                found.setdefault(made.key, (made, f"{aim.name} at {share * tolerance:.1%}"))
+    return list(found.values())
+
+
+def _least_noise(model: NoiseModel, limit: float) -> float:
+    """Of the plan that runs in float and is squeezed under the byte limit."""
+    if math.isinf(limit):
+        return 0.0
+    clean = Descent(model, 1e-3 / max(limit, 1.0), 0.0).best_plan(_float_plan(model))
+    fitted = squeeze(model, clean, limit)
+    return model.prices(fitted)[0] if fitted is not None else 0.0
+
+
+def _float_plan(model: NoiseModel) -> dict[str, str]:
+    return {x.name: model.space.menu[x.name][0] for x in model.space.layers}
+
+
+def _optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> float:
+    """Measured over predicted damage, of the trials whose damage is nearest to the wanted one."""
+    gaps = []
+    for trial in trials:
+        noise = model.prices(named(model.space, trial.plan))[0]
+        if noise > 0 and damage_of(trial) > 0:
+            off = math.log(damage_of(trial) / noise)
+            gaps.append((abs(math.log(damage_of(trial) / damage)), off))
+    near = [off for _, off in sorted(gaps)[:NEAR]]
+    return math.exp(float(np.median(near))) if near else 1.0
+
+
+def _meet(model: NoiseModel, aim: Aim, noise: float) -> dict[str, str] | None:
+    """The plan that gains most of all mixes whose noise stays below the wanted one."""
+    start = _float_plan(model)
+    _, all_bytes, all_ms = model.prices(start)
+    best: tuple[float, dict[str, str]] | None = None
+    for share_bytes, share_ms in aim.mixes:
+        low, high, plan = math.log(1e-6), math.log(30.0), start
+        for _ in range(STEPS):
+            rate = math.exp((low + high) / 2)
+            byte_price = rate * share_bytes / max(all_bytes, 1.0)
+            ms_price = rate * share_ms / max(all_ms, 1e-9)
+            plan = Descent(model, byte_price, ms_price).best_plan(plan)
+            fitted = squeeze(model, plan, aim.limit)
+            prices = model.prices(fitted) if fitted is not None else None
+            if fitted is None or prices is None:
+                low = (low + high) / 2  # too many bytes: they must cost more
+            elif prices[0] > noise:
+                high = (low + high) / 2
+            else:
+                low = (low + high) / 2
+                if best is None or prices[aim.gains] < best[0]:
+                    best = (prices[aim.gains], fitted)
+    return best[1] if best is not None else None
+
+
+# --------------------------------------------------------------------- shared with the strategies
+
+
+def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:
+    """What prices leave out (nodes, names) is the same for all plans: learn it from trials."""
+    gaps = [t.size_bytes - model.prices(named(model.space, t.plan))[1] for t in measured]
+    return float(np.median(gaps))
+
+
+def named(space: Space, plan: Plan) -> dict[str, str]:
+    """A plan as layer → code for every layer."""
+    given = dict(plan.schemes)
+    return {x.name: given.get(x.name, "fp32") for x in space.layers}
+
+
+def damage_of(trial: Trial) -> float:
+    """Damage at the output; what failed is beyond all measure."""
+    seen = next(iter(trial.measurements.values()), None)
+    if trial.error is not None or seen is None or seen.damage is None:
+        return 1e6
+    return seen.damage

@@ -50,7 +50,7 @@ def test_own_strategy(tmp_path: Path) -> None:
     lines = example("own_strategy", tmp_path).splitlines()
     assert [line.split(":")[0] for line in lines] == ["with conv", "with gemm"]
     plans = [trial["plan"] for trial in report_of(tmp_path)["trials"]]
-    assert plans[0] == {"conv": "weight-s8-channel"}
+    assert plans[0] == {"conv": "weight-s8-channel-round-output"}
 
 
 @pytest.fixture

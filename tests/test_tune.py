@@ -333,6 +333,8 @@ class Shaky:
             os.abort()
         if self.how == "refuse" and 0 < quantized <= 12:
             raise DeviceError("no kernel for it", stage="load", ops=("DequantizeLinear",))
+        if self.how == "pads" and b"Pad" in model:
+            raise DeviceError("pads are not supported", stage="import", ops=("Pad",))
         return Ort().open(model, threads=threads)
 
     def refuses(self, layer, scheme):
@@ -376,6 +378,24 @@ def test_a_candidate_that_fails_is_a_recorded_trial_and_the_run_goes_on(
     again = runs.command(*words, extra=[plugin])
     assert again.returncode == 0
     assert runs.figures(json.loads((run / "report.json").read_text())) == runs.figures(report)
+
+
+def test_a_float_model_that_runs_only_when_prepared_is_no_end(
+    done: Done, plugin: Path, tmp_path: Path
+) -> None:
+    model = nets.save(nets.residual(uneven=True, padded=True), tmp_path / "padded.onnx")
+    run = tmp_path / "run"
+    words = ["tune", "--config", done.config, "--out", run, "-q", "--device", "shaky"]
+    words += ["--set", "device.how=pads", "--set", f"model.path={model}", "--max-trials", "2"]
+    for _ in range(2):  # the second call replays the first one's finding
+        finished = runs.command(*words, extra=[plugin])
+        assert finished.returncode == 0, finished.stderr
+        report = json.loads((run / "report.json").read_text())
+        (said,) = [f["message"] for f in report["findings"] if f["kind"] == "float model"]
+        assert "pads are not supported" in said
+        assert "prepared" in said
+        assert [t["error"] for t in report["trials"]] == [None, None]
+        assert report["baseline"]["latency_ms"]
 
 
 def test_an_unknown_device_is_named_with_near_ones(done: Done, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ class Bench:
     def latency(self, job: Json, channel: Channel) -> Json:
         """Rounds of one run each, float first; interleaving makes ratios hold on busy machines."""
         feeds = self.store.batch(job["split"], 0, 1)
-        models = [self.model_of(p) for p in [None, *job["plans"]]]
+        models = [self.model_of(p) for p in [job["float"], *job["plans"]]]
         sessions = [self.device.open(m, threads=job["threads"]) for m in models]
         for session in sessions:
             for _ in range(3):

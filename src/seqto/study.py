@@ -55,6 +55,7 @@ class Timing:
     group: int = 5  # candidates that are interleaved with one float model
 
 
+FLOAT_MODEL = "float model"  # the kind of finding that says what stands for it
 SEARCH_SHARE = 0.85  # of the time; the rest is for timing, held-out figures and the report
 
 
@@ -147,10 +148,14 @@ class Study:
         # pieces run on all workers at once; a candidate runs on one
         job = self._job(None, split, rows)
 
-        def take(message: Json, arrays: list[object]) -> None:
-            outputs[message["start"]] = arrays
+        def take(message: Json, arrays: list[object]) -> Json | None:
+            if "start" in message:
+                outputs[message["start"]] = arrays
+            return _go_on(message)
 
         (ticket,) = self.pool.map([job], take)  # type: ignore[arg-type]
+        if ticket.failure is not None and self._stands_in(ticket.failure):
+            return self._reference(split)
         if ticket.failure is not None:
             from seqto.errors import DeviceError
 
@@ -167,11 +172,34 @@ class Study:
         self.references[split] = found
         return found
 
+    def _stands_in(self, failure: Failure) -> bool:
+        """Let the prepared model, which gives the same answers, be the float model, if it runs.
+
+        A device may not take the file as it was given (TVM and pads that are computed) and yet
+        take it with its constants folded.
+        """
+        if self.float_plan is not None or self.stops(Plan()) is not None:
+            return False
+        message = (
+            f"the float model as given does not run on {self.device.name} ({failure.message}); "
+            "the prepared one, which gives the same answers, stands for it"
+        )
+        figures = {"stage": failure.stage}
+        remark = {"kind": FLOAT_MODEL, "message": message, "layers": [], "figures": figures}
+        self.write({"event": "finding", **remark})
+        return True
+
+    @property
+    def float_plan(self) -> Json | None:
+        """None: the file as it was given; else the plan of what stands for it."""
+        stands_in = any(e.get("kind") == FLOAT_MODEL for e in self.journal.events)
+        return Plan().to_json() if stands_in else None
+
     def _job(self, plan: Plan | None, split: str, rows: int) -> Json:
         chunk = self.chunk or max(self.batch, -(-rows // 10))
         return {
             "kind": "evaluate",
-            "plan": None if plan is None else plan.to_json(),
+            "plan": self.float_plan if plan is None else plan.to_json(),
             "split": split,
             "rows": rows,
             "batch": self.batch,
@@ -311,6 +339,7 @@ class Study:
     def _latency_job(self, plans: Sequence[Plan]) -> Ticket:
         job = {
             "kind": "latency",
+            "float": self.float_plan,
             "plans": [p.to_json() for p in plans],
             "split": CALIBRATION,
             "threads": self.timing.threads,

@@ -135,13 +135,15 @@ def _caption(report: Report, rows: Sequence[tuple[str, Json]], split: str) -> st
 
 
 def _latency(latency: Mapping[str, Any] | None, *, own: bool = False) -> str:
+    """Float in milliseconds, trials as a share of it: they were timed beside it, at other moments,
+    and on a machine that is busy now and then milliseconds of two moments do not compare."""
     if not latency:
         return "–"
     if own:
         return milliseconds(latency["median"])
     ratio = latency["ratio"]
     digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
-    return f"{milliseconds(latency['median'])} {ratio:.{digits}f}×"
+    return f"{ratio:.{digits}f}×"
 
 
 def layers_table(report: Report, *, limit: int | None = None) -> Table:

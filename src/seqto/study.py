@@ -261,7 +261,17 @@ class Study:
     def deadline(self) -> float | None:
         if self.budget.max_minutes is None:
             return None
-        return self.began + self.budget.max_minutes * 60.0 * SEARCH_SHARE
+        whole = self.budget.max_minutes * 60.0
+        return self.began + min(SEARCH_SHARE * whole, whole - self._afterwards())
+
+    def _afterwards(self) -> float:
+        """Seconds that held-out figures of the chosen will take, going by the trials so far."""
+        spent = sorted(t.seconds for t in self.trials.values() if t.error is None)
+        if not spent:
+            return 0.0
+        a_row = spent[len(spent) // 2] / max(1, self.store.rows(EVALUATION))
+        # the float model and about four trials, on all workers; and their latencies
+        return 5 * a_row * self.store.rows(REPORT) / self.pool.size + 5 * self.timing.seconds
 
     def _run(
         self, fresh: Mapping[str, tuple[Plan, str]], *, split: str, probe: bool, before: int

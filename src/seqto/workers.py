@@ -85,7 +85,7 @@ class Pool:
             raise ConfigError("a memory cap needs Linux's /proc: leave it out on this system")
         self._target = target
         self._setup = json.loads(json.dumps(setup))  # a copy, and proof that it can travel
-        self._size = size
+        self.size = size
         self._timeout_s = timeout_s
         self._setup_timeout_s = setup_timeout_s
         self._memory_bytes = memory_bytes
@@ -192,7 +192,7 @@ class Pool:
             self._send(worker, "job", ticket.job)
             if ticket.stopping:
                 self._send(worker, "stop")
-        while starting < len(self._queue) and len(self._workers) < self._size:
+        while starting < len(self._queue) and len(self._workers) < self.size:
             worker = _Worker(self._target)
             self._workers.append(worker)
             self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)

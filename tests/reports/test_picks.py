@@ -88,3 +88,20 @@ def test_a_curve_needs_trials_and_stays_monotone() -> None:
     assert curve.loss_at(0.1) > curve.loss_at(0.001)
     assert abs(curve.loss_at(curve.damage_at(0.02)) - 0.02) < 1e-9
     assert expected((None, 0.01, 300), curve)[0] == 0.01
+
+
+def test_a_drop_in_is_surely_no_slower_where_that_is_to_be_had() -> None:
+    even = trial(1, loss=0.0, size=90, ratio=1.0, damage=0.0001)
+    even["latency_ms"] |= {"ratio_low": 0.98, "ratio_high": 1.02}
+    faster = trial(2, loss=0.016, size=90, ratio=0.8, damage=0.001)
+    faster["latency_ms"] |= {"ratio_low": 0.79, "ratio_high": 0.81}
+    lossy = trial(3, loss=0.08, size=90, ratio=0.6, damage=0.01)
+    for rivals, expected_pick in ([(even, faster, lossy), 2], [(even, lossy), 1]):
+        found = choose(
+            [(t, [t["loss"]["value"], t["size_bytes"]]) for t in rivals],
+            names=["loss", "size"],
+            fully_quantized=FULL,
+            tolerance=0.02,
+            within_tolerance=True,
+        )[1]
+        assert found["drop_in"] == expected_pick

@@ -5,7 +5,8 @@ balanced   nearest the ideal point after normalisation; a search over schemes (f
            reaches down to files that are tiny and useless
 loss, …    the best of the front in each objective
 drop_in    no larger than the fully quantized model and no slower than float: better than plain
-           int8 in everything; of those that lose least the fastest
+           int8 in everything; of those that lose least the fastest. Trials that are surely faster
+           than float and within the tolerated loss go before those that are about as fast
 small      the smallest file within the tolerated loss
 fast       the fastest within the tolerated loss and 1.05 × the fully quantized model's bytes
 
@@ -48,7 +49,7 @@ def choose(
     if within_tolerance and usable:
         best = pareto.top([points[i] for i in usable], names=names)["balanced"]
         chosen["balanced"] = trials[usable[best]]["number"]
-    chosen.update(_practical(trials, tolerable, fully_quantized, curve))
+    chosen.update(_practical(trials, tolerable, fully_quantized, curve, tolerance=tolerance))
     return sorted(trials[i]["number"] for i in on_front), chosen
 
 
@@ -65,6 +66,8 @@ def _practical(
     tolerable: Container[int],
     fully_quantized: Json | None,
     curve: luck.LossCurve | None,
+    *,
+    tolerance: float,
 ) -> dict[str, int]:
     if fully_quantized is None:
         return {}
@@ -73,6 +76,9 @@ def _practical(
     usable = [t for t in trials if t["number"] in tolerable]
     found: dict[str, int] = {}
     fitting = [t for t in timed if t["size_bytes"] <= limit and not_slower(t)]
+    # what only stores integers runs float's kernels, and a clock cannot say whether it is slower
+    faster = [t for t in fitting if surely_faster(t) and loss_of(t) <= tolerance]
+    fitting = faster or fitting
     if fitting:
         found["drop_in"] = min(steady(fitting, curve), key=_by(ratio_of, loss_of))["number"]
     if usable:
@@ -114,6 +120,11 @@ def not_slower(trial: Mapping[str, Any]) -> bool:
     """Than float, as far as can be measured: what is folded at load runs float's kernels."""
     latency = trial["latency_ms"]
     return float(latency.get("ratio_low") or latency["ratio"]) <= 1.0
+
+
+def surely_faster(trial: Mapping[str, Any]) -> bool:
+    latency = trial["latency_ms"]
+    return float(latency.get("ratio_high") or latency["ratio"]) < 1.0
 
 
 def _by(*keys: Callable[[Json], float]) -> Callable[[Json], tuple[float, ...]]:

@@ -27,7 +27,8 @@ from seqto.strategies.squeeze import squeeze
 # more than the least possible noise is allowed where that is above it
 LEVELS = ((0.3, 1.25), (0.6, 2.0))
 NEAR = 5  # trials that tell how far the noise model is off
-STEPS = 9  # of bisection: prices within a factor of 1.04
+STEPS = 7  # of bisection: prices within a tenth
+RATES = (1e-5, 3.0)  # noise that all of the float model's bytes and time are worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,9 @@ def aims(
     wanted = [Aim("small", math.inf, ((1.0, 0.0),), 1)]
     if timed and model.space.latency_of:
         mixes = ((0.0, 1.0), (0.5, 0.5))
-        wanted += [Aim("fast", 1.05 * full, mixes, 2), Aim("drop-in", 0.999 * full, mixes, 2)]
+        # every integer layer adds a few bytes of nodes: under a tight limit they must be few
+        tight = (*mixes, (1.0, 0.2), (1.0, 0.05))
+        wanted += [Aim("fast", 1.05 * full, mixes, 2), Aim("drop-in", 0.999 * full, tight, 2)]
     least = {aim.name: _least_noise(model, aim.limit) for aim in wanted}
     found: dict[str, tuple[Plan, str]] = {}
     for share, slack in LEVELS:
@@ -107,7 +110,7 @@ def _meet(model: NoiseModel, aim: Aim, noise: float) -> dict[str, str] | None:
     _, all_bytes, all_ms = model.prices(start)
     best: tuple[float, dict[str, str]] | None = None
     for share_bytes, share_ms in aim.mixes:
-        low, high, plan = math.log(1e-6), math.log(30.0), start
+        low, high, plan = math.log(RATES[0]), math.log(RATES[1]), start
         for _ in range(STEPS):
             rate = math.exp((low + high) / 2)
             byte_price = rate * share_bytes / max(all_bytes, 1.0)

@@ -27,7 +27,9 @@ class LargestFirst:
 
     def search(self, space, *, seed):
         del seed  # nothing is drawn here
-        menu = {n: [c for c in codes if c.startswith(self.scheme)] for n, codes in space.menu.items()}
+        menu = {
+            n: [c for c in codes if c.startswith(self.scheme)] for n, codes in space.menu.items()
+        }
         sizes = {x.name: x.parameters for x in space.layers if menu[x.name]}
         chosen = {}
         for name in sorted(sizes, key=lambda n: (-sizes[n], n)):

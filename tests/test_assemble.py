@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -358,3 +359,12 @@ def test_bias_correction_brings_the_mean_output_nearer() -> None:
         for p in (plain, fixed)
     ]
     assert gaps[1] < gaps[0]
+
+
+def test_what_overflows_on_its_way_in_is_rounded_to_the_nearest() -> None:
+    """A Gram matrix of huge activations is infinite in single precision: no inverse, no crash."""
+    made = assembler_of("residual")
+    grams = {name: np.full_like(gram, np.inf) for name, gram in made.statistics.grams.items()}
+    assert grams
+    statistics = dataclasses.replace(made.statistics, grams=grams)
+    assert round_weights(made.prepared, statistics, ["s8"]) == {}

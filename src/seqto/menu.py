@@ -127,7 +127,8 @@ def full_menu(
             saved = weight_bytes.get(layer.name, 0) / 8 / total
             tiny = scheme.weight == "s4" and (saved < FOUR_BIT_SHARE or layer.depthwise)
             unknown = scheme.rounding == "output" and layer.name not in roundable
-            # rounding for the output is never worse: it leaves no room for the plain sibling
+            # rounding for the output falls back to the nearest where it does not help on held-out
+            # samples: it leaves no room for the plain sibling
             if not tiny and not unknown and f"{code}-round-output" not in kept:
                 kept.append(code)
         if constraints.integer_only and layer.weight and len(kept) > 1:

@@ -141,11 +141,7 @@ def _profiles(
     for scheme, plan in profile_plans(place.layers, menu).items():
         if scheme in recorded:
             continue
-        (ticket,) = study.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
-        row = ticket.result or {"layers_ms": {}, "conversion_ms": 0.0, "conversions": 0}
-        event = {"event": "profile", "plan_key": plan.key, "scheme": scheme, **row}
-        study.write(event)
-        recorded[scheme] = event
+        recorded[scheme] = study.profile(plan, scheme=scheme)
     feeds = place.store.batch(CALIBRATION, 0, workplace.feed_rows(place.prepared, place.store, 1))
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
 

@@ -213,6 +213,14 @@ class Study:
         (ticket,) = self.pool.map([job], lambda message, _: _go_on(message))
         return ticket.failure
 
+    def profile(self, plan: Plan, *, scheme: str) -> Json:
+        """Which layer runs where, and for how long; recorded, empty on devices that cannot tell."""
+        (ticket,) = self.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
+        row = ticket.result or {"layers_ms": {}, "conversion_ms": 0.0, "conversions": 0}
+        event = {"event": "profile", "plan_key": plan.key, "scheme": scheme, **row}
+        self.write(event)
+        return event
+
     # --------------------------------------------------------------------------------- the loop
 
     def search(self, strategy: Strategy, space: Space, *, seed: int) -> str:

@@ -230,21 +230,9 @@ def finish(job: Job, study: Study) -> None:
     report = build_report(study.journal.events)
     study.confirm([keys[n] for n in sorted(set(report["recommended"].values()))])
     best = report["recommended"].get("balanced", report["recommended"].get("loss"))
-    if best is not None:
-        _profile(study, keys[best], number=best)
-
-
-def _profile(study: Study, key: str, *, number: int) -> None:
-    """Which layer of a trial runs where, and for how long, on devices that can tell."""
-    profiles = [e for e in study.journal.events if e["event"] == "profile"]
-    if any(e["plan_key"] == key for e in profiles):
-        return
-    plan = study.trials[key].plan
-    (ticket,) = study.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
-    if ticket.result and ticket.result["placement"]:
-        study.write(
-            {"event": "profile", "plan_key": key, "scheme": f"trial {number}", **ticket.result}
-        )
+    profiled = {e["plan_key"] for e in study.journal.events if e["event"] == "profile"}
+    if best is not None and keys[best] not in profiled:
+        study.profile(study.trials[keys[best]].plan, scheme=f"trial {best}")
 
 
 def write_outputs(out: Path, events: Sequence[Json]) -> Result:

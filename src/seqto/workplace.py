@@ -205,8 +205,8 @@ def round_weights(
     rounded: dict[tuple[str, str], Quantized] = {}
     for i, layer in enumerate(prepared.layers):
         grams = statistics.grams.get(layer.name)
-        if grams is None:
-            continue
+        if grams is None or not np.isfinite(grams).all():
+            continue  # not known, or what flows in is beyond float's range: nearest must do
         progress(i, len(prepared.layers))
         axis = constants.channel_axis(layer)
         rounder = Rounder(layer, constants.weight(layer), grams.astype(np.float64), axis=axis)

@@ -13,7 +13,7 @@ bytes and milliseconds, and squeezed under the byte limit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +51,7 @@ def aims(
 ) -> list[tuple[Plan, str]]:
     """New plans, one for each aim and level of loss that can be met."""
     trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
-    curve = LossCurve.fit(
-        (damage_of(t), t.loss.value, t.loss.samples) for t in trials if t.loss is not None
-    )
+    curve = loss_curve(trials)
     if curve is None:
         return []
     rest = unpriced_bytes(model, trials)
@@ -130,6 +128,11 @@ def _meet(model: NoiseModel, aim: Aim, noise: float) -> dict[str, str] | None:
 
 
 # --------------------------------------------------------------------- shared with the strategies
+
+
+def loss_curve(trials: Iterable[Trial]) -> LossCurve | None:
+    """What a loss costs in damage, by the trials so far."""
+    return LossCurve.fit((damage_of(t), t.loss.value, t.loss.samples) for t in trials if t.loss)
 
 
 def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:

@@ -27,9 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqto.contracts import EVALUATION, Answers, Ask, Plan, Space, Trial
-from seqto.luck import LossCurve
 from seqto.pareto import front
-from seqto.strategies.aims import aims, damage_of, named, unpriced_bytes
+from seqto.strategies.aims import aims, damage_of, loss_curve, named, unpriced_bytes
 from seqto.strategies.noise import Descent, NoiseModel, fit, is_static
 from seqto.strategies.squeeze import squeeze
 
@@ -341,9 +340,10 @@ def good_uniform(space: Space) -> dict[str, str]:
 
 def harmless_damage(trials: Iterable[Trial]) -> float:
     """Damage below this changes no answer among so few samples: less of it buys nothing."""
-    losses = [(damage_of(t), t.loss.value, t.loss.samples) for t in trials if t.loss is not None]
-    curve = LossCurve.fit(losses)
-    return curve.damage_at(0.25 / max(n for _, _, n in losses)) if curve else 0.0
+    known = [t for t in trials if t.loss is not None]
+    curve = loss_curve(known)
+    samples = max((t.loss.samples for t in known if t.loss), default=1)
+    return curve.damage_at(0.25 / samples) if curve else 0.0
 
 
 def lifted(point: tuple[float, ...], floor: float) -> tuple[float, ...]:

@@ -14,7 +14,6 @@ picture for one probe, and frontier wants a hundred of them.
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from seqto.contracts import Result
 
 Json = dict[str, Any]
-RUNTIME = zoo.ROOT / "tests" / "devices" / "tvm_opencl" / "runtime.cc"
+BUILD = zoo.ROOT / "tests" / "devices" / "tvm_opencl" / "build.py"
 FEW = {
     "data.calibration": 20,
     "device.latency_s": 1.0,
@@ -90,20 +89,12 @@ def runs_of(model: str, options: argparse.Namespace) -> dict[str, Json]:
 
 
 def opencl_runtime(folder: Path) -> Path:
-    """The small OpenCL runtime of the tests, compiled against the headers in TVM's wheel."""
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        sys.exit("a C++ compiler is needed for the OpenCL runtime")
+    """The small OpenCL runtime of the tests."""
     library = folder / "libseqto_opencl.so"
     library.parent.mkdir(parents=True, exist_ok=True)
-    command = [compiler, "-std=c++17", "-O1", "-fPIC", "-shared", str(RUNTIME), "-o", str(library)]
-    for package in ("tvm", "tvm_ffi"):
-        found = importlib.util.find_spec(package)
-        assert found is not None
-        assert found.origin is not None
-        root = Path(found.origin).parent
-        command += ["-isystem", str(root / "include"), f"-L{root / 'lib'}"]
-    subprocess.run([*command, "-ltvm_runtime", "-ltvm_ffi", "-lOpenCL"], check=True)
+    made = subprocess.run([sys.executable, str(BUILD), str(library)], check=False)
+    if made.returncode:
+        sys.exit("the OpenCL runtime could not be compiled")
     return library
 
 

@@ -187,15 +187,9 @@ def _groups(names: Sequence[str], size: int) -> list[Sequence[str]]:
 
 def saturated(folder: Path, plan: Plan) -> int:
     """Biases that do not fit into 32 bits in this plan's model."""
-    from seqto.assemble import Assembler
-    from seqto.calibrate import load_statistics
-    from seqto.evaluate import variant_of
-    from seqto.model import open_prepared
-    from seqto.workplace import MODEL_FILE, STATISTICS_FILE
+    from seqto.variants import open_assembler, place_of
 
-    place = folder / "variants" / variant_of(plan.transforms)
-    statistics, rounded = load_statistics(place / STATISTICS_FILE)
-    made = Assembler(open_prepared(place / MODEL_FILE), statistics, rounded=rounded).assemble(plan)
+    made = open_assembler(place_of(folder, plan.transforms)).assemble(plan)
     return sum(made.saturated_biases.values())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from seqto.contracts import (
 )
 from seqto.errors import PlanError
 from seqto.model import prepare
-from seqto.workplace import round_weights
+from seqto.rounded import columns_of, round_layers
 
 METHODS = ("minmax", "percentile", "mse")
 NETS = {
@@ -48,12 +47,10 @@ quick = settings(max_examples=20, deadline=None, derandomize=True)
 def assembler_of(net: str) -> Assembler:
     prepared = prepare(NETS[net]())
     feeds = [feeds_of(net, rows=1, seed=i) for i in range(6)]
-    grams = [x for x in prepared.layers if x.weight and not x.depthwise]
-    if net in ("transposed", "reshaped"):
-        grams = []
-    found = calibrate(prepared, lambda: feeds, methods=METHODS, gram_layers=grams)
+    found = calibrate(prepared, lambda: feeds, methods=METHODS)
     kinds = [w for w in WEIGHT_TYPES if w != "u8"]  # u8 is s8 moved up
-    rounded = round_weights(prepared, found.statistics, kinds)
+    layers = [x for x in prepared.layers if columns_of(x, prepared)]
+    rounded = round_layers(prepared, lambda: feeds, layers, kinds)
     return Assembler(prepared, found.statistics, rounded=rounded)
 
 
@@ -129,7 +126,7 @@ def test_the_order_in_which_layers_are_named_does_not_matter(schemes: dict[str, 
 
 def codes_for(assembler: Assembler, layer: Layer, *, dynamic: bool) -> list[str]:
     """Everything that this layer can be here."""
-    roundable = layer.name in assembler.statistics.grams
+    roundable = any(name == layer.name for name, _ in assembler.rounded)
     found = []
     for scheme in GRID:
         if scheme.granularity.startswith("block") or (scheme.ranges not in ("", *METHODS)):
@@ -363,8 +360,10 @@ def test_bias_correction_brings_the_mean_output_nearer() -> None:
 
 def test_what_overflows_on_its_way_in_is_rounded_to_the_nearest() -> None:
     """A Gram matrix of huge activations is infinite in single precision: no inverse, no crash."""
-    made = assembler_of("residual")
-    grams = {name: np.full_like(gram, np.inf) for name, gram in made.statistics.grams.items()}
-    assert grams
-    statistics = dataclasses.replace(made.statistics, grams=grams)
-    assert round_weights(made.prepared, statistics, ["s8"]) == {}
+    prepared = prepare(NETS["residual"]())
+    huge = [{n: x * np.float32(1e25) for n, x in feeds_of("residual").items()}]
+    layers = [x for x in prepared.layers if columns_of(x, prepared)]
+    assert layers
+    first = layers[0]
+    found = round_layers(prepared, lambda: huge, layers, ["s8"])
+    assert first.name not in {layer for layer, _ in found}

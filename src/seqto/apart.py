@@ -272,4 +272,4 @@ def _renamed(statistics: Statistics, renamed: Mapping[str, str]) -> Statistics:
             ranges[own] = ranges[name]
         if name in means:
             means[own] = means[name]
-    return Statistics(ranges, means, statistics.grams)
+    return Statistics(ranges, means)

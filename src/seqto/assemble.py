@@ -39,7 +39,6 @@ class Statistics:
 
     ranges: Mapping[str, Mapping[str, tuple[float, float]]]  # tensor → method → (low, high)
     means: Mapping[str, NDArray[np.float32]]  # tensor → mean per channel
-    grams: Mapping[str, NDArray[np.float32]]  # layer → X Xᵀ of its unfolded input, of two halves
 
     def range_of(self, name: str, method: str) -> tuple[float, float]:
         known = self.ranges.get(name)

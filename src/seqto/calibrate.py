@@ -1,4 +1,4 @@
-"""Run the float model over the calibration samples once: ranges, means, Gram matrices.
+"""Run the float model over the calibration samples once: ranges and means of its tensors.
 
 Streaming: one batch's activations are in memory at a time, whatever the number of samples
 (onnxruntime's own calibrators keep them all: onnxruntime#10503, #11020, #21979). Ranges other
@@ -17,17 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.assemble import Statistics
-from seqto.contracts import Layer
 from seqto.errors import DataError, ModelError
 from seqto.model import Prepared, write_atomically
-from seqto.schemes.integers import Quantized
 
 Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]
 
 BINS = 2048
 VALUES_PER_TENSOR = 65_536  # a histogram looks at this many values of a tensor and batch
-ROWS_PER_SAMPLE = 128  # positions of a feature map that enter a Gram matrix
-GRAM_LIMIT = 2560  # columns; beyond that inverting costs more than it brings
 PERCENTILE = 99.99
 
 
@@ -45,7 +41,7 @@ class _Running:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Statistics, and what only transforms and rounding need."""
+    """Statistics, and what only transforms need."""
 
     statistics: Statistics
     peaks: Mapping[str, NDArray[np.float32]]  # tensor → largest magnitude per channel
@@ -53,24 +49,17 @@ class Calibration:
 
 
 def calibrate(
-    prepared: Prepared,
-    batches: Batches,
-    *,
-    methods: Sequence[str] = ("minmax",),
-    gram_layers: Sequence[Layer] = (),
+    prepared: Prepared, batches: Batches, *, methods: Sequence[str] = ("minmax",)
 ) -> Calibration:
     """Ranges by each method for every tensor between layers."""
-    session, names = _session_with_outputs(prepared)
+    names = tensors_of(prepared)
+    session = session_with_outputs(prepared, names, exact=True)
     running = {name: _Running() for name in names}
-    grams: dict[str, NDArray[np.float32]] = {}
     samples = 0
-    for turn, feeds in enumerate(batches()):
-        values = _run(session, names, feeds)
+    for feeds in batches():
         samples += len(next(iter(feeds.values())))
-        for name, value in values.items():
+        for name, value in run_for(session, names, feeds).items():
             _look(running[name], value, name=name)
-        for layer in gram_layers:
-            _add_gram(grams, layer, values[layer.inputs[0]], prepared, half=turn % 2)
     if samples == 0:
         raise DataError("no calibration samples: set data.calibration to at least 1")
     ranges = {n: {"minmax": (r.low, r.high)} for n, r in running.items()}
@@ -84,7 +73,7 @@ def calibrate(
         n: (r.total / r.count).astype(np.float32) for n, r in running.items() if r.total is not None
     }
     peaks = {n: r.peak for n, r in running.items() if r.peak is not None}
-    return Calibration(Statistics(ranges, means, grams), peaks, samples)
+    return Calibration(Statistics(ranges, means), peaks, samples)
 
 
 def tensors_of(prepared: Prepared) -> list[str]:
@@ -96,11 +85,11 @@ def tensors_of(prepared: Prepared) -> list[str]:
     return list(names)
 
 
-def _session_with_outputs(prepared: Prepared) -> tuple[Any, list[str]]:
+def session_with_outputs(prepared: Prepared, names: Sequence[str], *, exact: bool) -> Any:
+    """The float model with inner tensors among its outputs; exact: no kernel is fused."""
     import onnx
     import onnxruntime as ort
 
-    names = tensors_of(prepared)
     model = onnx.ModelProto()
     model.CopyFrom(prepared.proto)
     public = {o.name for o in model.graph.output} | {i.name for i in model.graph.input}
@@ -109,36 +98,42 @@ def _session_with_outputs(prepared: Prepared) -> tuple[Any, list[str]]:
             model.graph.output.add().name = name
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    # as onnxruntime's own calibrators run it: fused kernels move ranges by the last bit
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if exact:  # as onnxruntime's own calibrators run it: fused kernels move ranges by the last bit
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    else:  # one of several workers that do the same
+        options.intra_op_num_threads = 1
     try:
-        session = ort.InferenceSession(
+        return ort.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # ORT raises many types without a root
         raise ModelError(f"the model does not load for calibration: {error}") from error
-    return session, names
 
 
-def _run(
-    session: Any, names: list[str], feeds: Mapping[str, NDArray[Any]]
+def run_for(
+    session: Any, names: Sequence[str], feeds: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
+    """Tensor → value, inputs of the model among them."""
     asked = [n for n in names if n not in feeds]
-    values: dict[str, NDArray[Any]] = dict(zip(asked, session.run(asked, dict(feeds)), strict=True))
+    values: dict[str, NDArray[Any]] = {}
+    if asked:
+        values = dict(zip(asked, session.run(asked, dict(feeds)), strict=True))
     values.update({n: feeds[n] for n in names if n in feeds})
     return values
 
 
 def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:
-    low, high = float(value.min()), float(value.max())
+    by_channel = value.ndim >= 2 and np.issubdtype(value.dtype, np.floating)
+    axis = 1 if value.ndim == 4 else value.ndim - 1  # channels: NCHW, or last in a matrix
+    others = tuple(i for i in range(value.ndim) if i != axis) if by_channel else None
+    lows, highs = value.min(axis=others), value.max(axis=others)
+    low, high = float(lows.min()), float(highs.max())
     if not (np.isfinite(low) and np.isfinite(high)):
         raise DataError(f"tensor {name!r} is not finite on a calibration sample: check its input")
     running.low, running.high = min(running.low, low), max(running.high, high)
-    if value.ndim < 2 or not np.issubdtype(value.dtype, np.floating):
+    if not by_channel:
         return
-    axis = 1 if value.ndim == 4 else value.ndim - 1  # channels: NCHW, or last in a matrix
-    others = tuple(i for i in range(value.ndim) if i != axis)
-    peak = np.maximum(value.max(axis=others), -value.min(axis=others)).astype(np.float32)
+    peak = np.maximum(highs, -lows).astype(np.float32)
     total = value.sum(axis=others, dtype=np.float64)
     if running.total is None or running.total.shape == total.shape:
         running.total = total if running.total is None else running.total + total
@@ -150,7 +145,7 @@ def _histograms(
     session: Any, names: list[str], batches: Batches, running: Mapping[str, _Running]
 ) -> None:
     for feeds in batches():
-        for name, value in _run(session, names, feeds).items():
+        for name, value in run_for(session, names, feeds).items():
             r = running[name]
             flat = value.reshape(-1)
             step = max(1, flat.size // VALUES_PER_TENSOR)
@@ -239,80 +234,25 @@ def _divergence(
     return float((weights[known] * np.log(weights[known] / np.maximum(model[known], 1e-30))).sum())
 
 
-# ---------------------------------------------------------------------------------- Gram matrices
-
-
-def _add_gram(
-    grams: dict[str, NDArray[np.float32]],
-    layer: Layer,
-    value: NDArray[Any],
-    prepared: Prepared,
-    *,
-    half: int,
-) -> None:
-    """Two sums, of every other sample: rounding is judged by samples it has not seen."""
-    rows = unfold(layer, value, prepared)
-    if rows is None:
-        return
-    product = rows.T @ rows
-    if layer.name not in grams:
-        grams[layer.name] = np.zeros((2, *product.shape), dtype=np.float32)
-    sums = grams[layer.name]
-    sums[half] += product
-
-
-def unfold(layer: Layer, value: NDArray[Any], prepared: Prepared) -> NDArray[np.float32] | None:
-    """Some rows of the matrix that the layer's weights multiply; None where that is not simple."""
-    weight = next(t for t in prepared.proto.graph.initializer if t.name == layer.weight)
-    if layer.op_type in ("Gemm", "MatMul"):
-        return value.reshape(-1, value.shape[-1])[: ROWS_PER_SAMPLE * 8].astype(np.float32)
-    node = next(n for n in prepared.proto.graph.node if n.name == layer.nodes[0])
-    attributes = {a.name: list(a.ints) for a in node.attribute if a.ints}
-    group = next((a.i for a in node.attribute if a.name == "group"), 1)
-    kernel = list(weight.dims[2:])
-    columns = int(weight.dims[1]) * int(np.prod(kernel))
-    plain = layer.op_type == "Conv" and group == 1 and len(kernel) == 2
-    if not plain or columns > GRAM_LIMIT or any(d != 1 for d in attributes.get("dilations", [])):
-        return None
-    pads = attributes.get("pads", [0, 0, 0, 0])
-    strides = attributes.get("strides", [1, 1])
-    padded = np.pad(value, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3))
-    windows = windows[:, :, :: strides[0], :: strides[1]]
-    count = windows.shape[2] * windows.shape[3]
-    # evenly spread positions: deterministic, and no picture corner is preferred
-    chosen = np.linspace(0, count - 1, min(count, ROWS_PER_SAMPLE)).astype(int)
-    y, x = np.divmod(chosen, windows.shape[3])
-    rows = windows[:, :, y, x].transpose(0, 2, 1, 3, 4)
-    return np.ascontiguousarray(rows.reshape(-1, columns), dtype=np.float32)
-
-
 # ------------------------------------------------------------------------------------- on disk
 
 
-def save_statistics(
-    statistics: Statistics, rounded: Mapping[tuple[str, str], Quantized], path: str | Path
-) -> None:
-    """Ranges, means and rounded weights in one .npz, without pickles."""
+def save_statistics(statistics: Statistics, path: str | Path) -> None:
+    """Ranges and means in one .npz, without pickles."""
     import io
 
     arrays: dict[str, NDArray[Any]] = {}
-    index: dict[str, Any] = {"ranges": statistics.ranges, "means": [], "rounded": []}
+    index: dict[str, Any] = {"ranges": statistics.ranges, "means": []}
     for i, (name, mean) in enumerate(statistics.means.items()):
         index["means"].append(name)
         arrays[f"m{i}"] = mean
-    for i, ((layer, kind), q) in enumerate(rounded.items()):
-        index["rounded"].append([layer, kind, q.axis])
-        arrays[f"d{i}"], arrays[f"s{i}"] = q.data, q.scale
     arrays["index"] = np.frombuffer(json.dumps(index).encode(), dtype=np.uint8)
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
     write_atomically(path, stream.getvalue())
 
 
-def load_statistics(
-    path: str | Path,
-) -> tuple[Statistics, dict[tuple[str, str], Quantized]]:
+def load_statistics(path: str | Path) -> Statistics:
     with np.load(path, allow_pickle=False) as archive:
         index = json.loads(archive["index"].tobytes())
         ranges = {
@@ -320,15 +260,12 @@ def load_statistics(
             for n, by in index["ranges"].items()
         }
         means = {name: archive[f"m{i}"] for i, name in enumerate(index["means"])}
-        rounded = {}
-        for i, (layer, kind, axis) in enumerate(index["rounded"]):
-            data, scale = archive[f"d{i}"], archive[f"s{i}"]
-            rounded[(layer, kind)] = Quantized(data, scale, np.zeros(scale.shape, data.dtype), axis)
-    return Statistics(ranges, means, {}), rounded
+    return Statistics(ranges, means)
 
 
 def element_counts(prepared: Prepared, feeds: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """How many numbers each tensor between layers holds for one sample."""
-    session, names = _session_with_outputs(prepared)
+    names = tensors_of(prepared)
+    session = session_with_outputs(prepared, names, exact=True)
     rows = len(next(iter(feeds.values())))
-    return {n: int(v.size) // rows for n, v in _run(session, names, feeds).items()}
+    return {n: int(v.size) // rows for n, v in run_for(session, names, feeds).items()}

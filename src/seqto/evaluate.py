@@ -9,6 +9,7 @@ jobs, and streams raw outputs to the main process, which judges them. Jobs:
     diagnose   why a plan hurts: one part of evidence   → figures of each layer
     profile    kernel times by layer                    → milliseconds of each layer
     tune       which batch is fastest                   → the batch
+    round      weights of some layers for the output    → where they are in the file
 """
 
 from __future__ import annotations
@@ -22,26 +23,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto import rounded
 from seqto.assemble import Assembled, Assembler, describe
-from seqto.calibrate import load_statistics
 from seqto.contracts import CALIBRATION, Device, Json, Plan, Session
 from seqto.errors import PlanError
-from seqto.model import open_prepared
 from seqto.samples import SampleStore
 from seqto.sensitivity import layer_errors
+from seqto.variants import open_assembler, variant_of
 from seqto.wire import Channel, Handler
 
-CORRECTIONS = ("bias-correction",)  # made while assembling; other transforms make a model
-BASE = "base"
-JOBS = ("evaluate", "latency", "memory", "analyze", "diagnose", "profile", "tune")
+JOBS = ("evaluate", "latency", "memory", "analyze", "diagnose", "profile", "tune", "round")
 # what a change between integer and float layers costs: the change itself and the layout's
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "ReorderInput", "ReorderOutput", "Transpose")
-
-
-def variant_of(transforms: tuple[str, ...]) -> str:
-    """The folder of the float model that a plan is built on."""
-    made = [t for t in transforms if t not in CORRECTIONS]
-    return "+".join(made) if made else BASE
 
 
 class Bench:
@@ -59,16 +52,13 @@ class Bench:
         self._assemblers: dict[str, Assembler] = {}
 
     def assembler(self, variant: str) -> Assembler:
+        place = self.folder / "variants" / variant
         if variant not in self._assemblers:
-            place = self.folder / "variants" / variant
-            if not (place / "model.onnx").is_file():
-                raise PlanError(f"no such treatment of the float model: {variant!r}")
-            prepared = open_prepared(place / "model.onnx")
-            statistics, rounded = load_statistics(place / "statistics.npz")
-            self._assemblers[variant] = Assembler(
-                prepared, statistics, rounded=rounded, max_opset=self.max_opset
-            )
-        return self._assemblers[variant]
+            self._assemblers[variant] = open_assembler(place, max_opset=self.max_opset)
+        made = self._assemblers[variant]
+        if not made.rounded:  # may have been made since
+            made.rounded.update(rounded.load(place))
+        return made
 
     def assemble(self, plan: Plan) -> Assembled:
         return self.assembler(variant_of(plan.transforms)).assemble(plan)
@@ -108,11 +98,11 @@ class Bench:
     def _stream(self, session: Session, job: Json, channel: Channel) -> float:
         """Run chunk by chunk; a chunk is sent when it is done, `stopped` is asked between."""
         seconds = 0.0
-        batch, chunk, rows = job["batch"], job["chunk"], job["rows"]
-        for start in range(0, rows, chunk):
+        batch, chunk, end = job["batch"], job["chunk"], job["rows"]
+        for start in range(job.get("first", 0), end, chunk):
             if channel.stopped:
                 break
-            stop = min(start + chunk, rows)
+            stop = min(start + chunk, end)
             parts: list[list[NDArray[Any]]] = []
             for first in range(start, stop, batch):
                 feeds = self.store.batch(job["split"], first, min(first + batch, stop))
@@ -215,6 +205,20 @@ class Bench:
         best = max(speed.values())
         # the smallest batch that is nearly best: less memory for the same speed
         return {"batch": min(b for b, s in speed.items() if s >= 0.97 * best), "speed": speed}
+
+    def round(self, job: Json, channel: Channel) -> Json:
+        """Round the weights of some layers for the output error; a file that others map."""
+        prepared = self.assembler(job["variant"]).prepared
+        layers = [x for x in prepared.layers if x.name in set(job["layers"])]
+        found = rounded.round_layers(
+            prepared,
+            self.store.calibration,
+            layers,
+            job["kinds"],
+            alive=lambda: channel.send({}),
+        )
+        path = self.folder / "variants" / job["variant"] / str(job["file"])
+        return {"rows": rounded.save(found, path)}
 
 
 def node_owners(assembler: Assembler) -> dict[str, str]:

@@ -250,7 +250,7 @@ def with_ranges(scene: Scene) -> Scene:
     merged = {n: {**fresh.get(n, {}), **by} for n, by in known.ranges.items()}
     assembler = Assembler(
         made.prepared,
-        Statistics(merged, known.means, known.grams),
+        Statistics(merged, known.means),
         rounded=made.rounded,
         max_opset=made.max_opset,
     )

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqto.assemble import Assembler
-from seqto.calibrate import load_statistics
 from seqto.contracts import Json, Plan
 from seqto.errors import JournalError, PlanError
-from seqto.evaluate import variant_of
-from seqto.model import open_prepared, write_atomically
-from seqto.workplace import MODEL_FILE, STATISTICS_FILE
+from seqto.model import write_atomically
+from seqto.variants import is_complete, open_assembler, place_of
 
 
 def rebuild(folder: Path, trial: Json) -> bytes:
@@ -19,12 +16,10 @@ def rebuild(folder: Path, trial: Json) -> bytes:
     if trial.get("error"):
         raise PlanError(f"trial {trial['number']} failed ({trial['error']['stage']}): no model")
     plan = Plan.from_json(trial["plan"])
-    place = folder / "variants" / variant_of(plan.transforms)
-    if not (place / MODEL_FILE).is_file() or not (place / STATISTICS_FILE).is_file():
+    place = place_of(folder, plan.transforms)
+    if not is_complete(place):
         raise JournalError(f"{place} is missing: the run folder is not complete")
-    statistics, rounded = load_statistics(place / STATISTICS_FILE)
-    assembler = Assembler(open_prepared(place / MODEL_FILE), statistics, rounded=rounded)
-    made = assembler.assemble(plan)
+    made = open_assembler(place).assemble(plan)
     if made.sha256 != trial["sha256"]:
         raise JournalError(
             f"trial {trial['number']} was measured as sha256 {trial['sha256'][:12]}… but rebuilds "

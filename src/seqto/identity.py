@@ -12,8 +12,8 @@ from seqto import model as onnx_model
 from seqto import workplace
 from seqto.contracts import Fetched, Json
 from seqto.errors import JournalError
-from seqto.evaluate import BASE
 from seqto.job import Job
+from seqto.variants import BASE, MODEL_FILE
 
 SCHEMA = 1
 
@@ -64,7 +64,7 @@ def header(job: Job, place: workplace.Workplace, identity: Json) -> Json:
         "seqto": version(),
         "model": identity,
         "prepared": {
-            "path": f"variants/{BASE}/{workplace.MODEL_FILE}",
+            "path": f"variants/{BASE}/{MODEL_FILE}",
             "sha256": place.prepared.sha256,
             "size_bytes": place.prepared.proto.ByteSize(),
             "opset": place.prepared.opset,

@@ -16,11 +16,10 @@ from pathlib import Path
 from seqto import model as onnx_model
 from seqto import workplace
 from seqto.assemble import Assembler
-from seqto.calibrate import calibrate, load_statistics
+from seqto.calibrate import calibrate
 from seqto.config import Settings
 from seqto.contracts import CALIBRATION, Json, Plan
 from seqto.errors import ConfigError
-from seqto.evaluate import CORRECTIONS, variant_of
 from seqto.identity import header as make_header
 from seqto.identity import model_identity, refuse_changes
 from seqto.job import Job, calibration_methods
@@ -28,7 +27,15 @@ from seqto.journal import read_events
 from seqto.samples import SampleStore, split_rows
 from seqto.space import analysis_event, default_plan
 from seqto.tune import JOURNAL, open_pool
-from seqto.workplace import MODEL_FILE, STATISTICS_FILE, Workplace
+from seqto.variants import (
+    BASE,
+    CORRECTIONS,
+    MODEL_FILE,
+    open_assembler,
+    place_of,
+    variant_of,
+)
+from seqto.workplace import Workplace
 
 ANALYSIS_FILE = "analysis.json"
 CHECK_SAMPLES = 4  # random inputs that compare prepared and original where nothing is calibrated
@@ -82,7 +89,6 @@ def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
         store,
         prepared,
         methods=calibration_methods(settings),
-        rounding=(),
         max_opset=settings.constraints.max_opset,
         progress=job.progress,
     )
@@ -95,16 +101,15 @@ def _treat(job: Job, place: Workplace) -> None:
     transforms = job.settings.quantize.transforms
     if not [t for t in transforms if t not in CORRECTIONS]:
         return
-    if (place.folder / "variants" / variant_of(transforms) / MODEL_FILE).is_file():
+    if (place_of(place.folder, transforms) / MODEL_FILE).is_file():
         return
     found = place.calibration
     if found is None:
-        found = calibrate(place.prepared, workplace.batches_of(place.prepared, place.store))
+        found = calibrate(place.prepared, place.store.calibration)
     workplace.add_variant(
         place,
         transforms,
         methods=calibration_methods(job.settings),
-        rounding=(),
         peaks=found.peaks,
     )
 
@@ -173,11 +178,7 @@ def quantize_once(job: Job, output: Path) -> Json:
             made = _assembler_of(place, plan).assemble(plan)
             # a model that its device cannot run is not handed out
             session = job.device.open(made.data)
-            session.run(
-                place.store.batch(
-                    CALIBRATION, 0, workplace.feed_rows(place.prepared, place.store, 1)
-                )
-            )
+            session.run(place.store.batch(CALIBRATION, 0, place.store.feed_rows(1)))
             session.close()
             onnx_model.write_atomically(output, made.data)
     except OSError as error:
@@ -190,13 +191,7 @@ def quantize_once(job: Job, output: Path) -> Json:
 
 def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
     """The assembler for the float model, treated or not, that the plan is built on."""
-    folder = place.folder / "variants" / variant_of(plan.transforms)
-    if folder == place.folder / "variants" / variant_of(()):
+    if variant_of(plan.transforms) == BASE:
         return place.assembler
-    statistics, rounded = load_statistics(folder / STATISTICS_FILE)
-    return Assembler(
-        onnx_model.open_prepared(folder / MODEL_FILE),
-        statistics,
-        rounded=rounded,
-        max_opset=place.assembler.max_opset,
-    )
+    found = place_of(place.folder, plan.transforms)
+    return open_assembler(found, max_opset=place.assembler.max_opset)

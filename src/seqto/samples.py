@@ -222,6 +222,18 @@ class SampleStore:
                 out[spec.name] = np.array(stored, order="C")
         return out
 
+    def feed_rows(self, wanted: int) -> int:
+        """Rows of calibration samples to feed at once: the model's fixed batch, or so many."""
+        shape = self.inputs[0].shape
+        fixed = shape[0] if shape else None
+        return min(wanted if fixed is None else fixed, self.rows(CALIBRATION))
+
+    def calibration(self) -> Iterator[dict[str, Array]]:
+        """Calibration samples one by one: memory stays that of one sample."""
+        step = self.feed_rows(1)
+        for start in range(0, self.rows(CALIBRATION), step):
+            yield self.batch(CALIBRATION, start, start + step)
+
     def _span(self, split: str) -> tuple[int, int]:
         spans = self.record["spans"]
         if split not in spans:

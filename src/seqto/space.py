@@ -8,12 +8,13 @@ from typing import Any
 
 from seqto import menu as menus
 from seqto import model as onnx_model
-from seqto import refusals, sensitivity, workplace
+from seqto import refusals, rounded, sensitivity, workplace
 from seqto.config import Settings
 from seqto.contracts import CALIBRATION, Ask, Json, LayerError, Plan, Scheme, Space
 from seqto.errors import DeviceError, ModelError
-from seqto.job import Job, calibration_methods, rounding_types
+from seqto.job import Job, calibration_methods
 from seqto.study import Study
+from seqto.variants import BASE, place_of
 from seqto.workers import Pool
 
 
@@ -21,17 +22,22 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
     """What the strategy may know: layers, menu, bytes, ranking."""
     settings = job.settings
     default, fixed = default_plan(settings, place)
-    ranking = _analysis(job, study, Plan.of(default))
-    if settings.analysis.ranking == "damage":
-        ranking = _by_damage(study, ranking, default)
+    ranking: tuple[LayerError, ...] = ()
+    if getattr(job.strategy, "wants_ranking", True):
+        ranking = analysis(job, study, Plan.of(default))
+        if settings.analysis.ranking == "damage":
+            ranking = _by_damage(study, ranking, default)
     menu: dict[str, tuple[str, ...]] = {n: ("fp32", c) for n, c in default.items()}
     for layer in place.layers:
         menu.setdefault(layer.name, ("fp32",))
     if settings.search.strategy != "stepwise":
+        study.rounding.ensure(BASE)
+        place.assembler.rounded.update(rounded.load(place_of(place.folder)))
         menu = _wide_menu(job, study, place)
     menu.update({name: (code,) for name, code in fixed.items()})
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, "fp32")))) for n, c in menu.items()}
-    usable = _tried_menu(study, place, with_default, order=[row.layer for row in ranking])
+    order = [row.layer for row in ranking] or list(with_default)
+    usable = _tried_menu(study, place, with_default, order=order)
     default = {name: code for name, code in default.items() if code in usable[name]}
     menu = {name: tuple(c for c in codes if c in usable[name]) for name, codes in menu.items()}
     sizes = {
@@ -142,7 +148,7 @@ def _profiles(
         if scheme in recorded:
             continue
         recorded[scheme] = study.profile(plan, scheme=scheme)
-    feeds = place.store.batch(CALIBRATION, 0, workplace.feed_rows(place.prepared, place.store, 1))
+    feeds = place.store.batch(CALIBRATION, 0, place.store.feed_rows(1))
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
 
 
@@ -158,7 +164,7 @@ def _treatments(job: Job, study: Study, place: workplace.Workplace) -> tuple[tup
     if peaks is None:
         from seqto.calibrate import calibrate
 
-        peaks = calibrate(place.prepared, workplace.batches_of(place.prepared, place.store)).peaks
+        peaks = calibrate(place.prepared, place.store.calibration).peaks
     made: list[tuple[str, ...]] = [()] if not job.settings.quantize.transforms else []
     for transforms in wanted:
         name = "+".join(transforms)
@@ -167,8 +173,8 @@ def _treatments(job: Job, study: Study, place: workplace.Workplace) -> tuple[tup
                 place,
                 transforms,
                 methods=calibration_methods(job.settings),
-                rounding=rounding_types(job.settings),
                 peaks=peaks,
+                needed=transforms == job.settings.quantize.transforms,
             )
         except ModelError as error:
             if transforms == job.settings.quantize.transforms:
@@ -200,7 +206,8 @@ def _note_treatment(study: Study, message: str, *, layers: list[str], figures: J
         )
 
 
-def _analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
+def analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
+    """The papers' ranking, recorded; for the report it is made even where no strategy asks."""
     recorded = study.found("analysis")
     if recorded is None:
         recorded = analysis_event(job, study.pool, plan)

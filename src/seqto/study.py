@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from seqto import judge
@@ -31,7 +31,9 @@ from seqto.contracts import (
 )
 from seqto.journal import Journal
 from seqto.pareto import front
+from seqto.rounded import Rounding
 from seqto.samples import SampleStore
+from seqto.variants import variant_of
 from seqto.workers import Pool, Ticket
 
 Listener = Callable[[Json], None]
@@ -76,6 +78,7 @@ class Study:
         device: Device,
         budget: Budget,
         timing: Timing,
+        rounding: Rounding,
         racing: bool = True,
         race_objectives: Sequence[str] = ("loss", "size"),
         probes: int = 16,
@@ -88,6 +91,7 @@ class Study:
         self.probes = probes
         self.racing = racing and set(race_objectives) <= {"loss", "size"}
         self.chunk = chunk
+        self.rounding = rounding
         self.listener = listener
         self.began = time.monotonic() if began is None else began
         self.batch = 1
@@ -145,29 +149,36 @@ class Study:
             return self.references[split]
         outputs: dict[int, list[object]] = {}
         rows = self.store.rows(split)
-        # pieces run on all workers at once; a candidate runs on one
         job = self._job(None, split, rows)
+        # the workers share the rows; a candidate runs on one of them
+        share = -(-rows // (job["chunk"] * self.pool.size)) * job["chunk"]
+        pieces = [
+            {**job, "first": first, "rows": min(first + share, rows)}
+            for first in range(0, rows, share)
+        ]
 
         def take(message: Json, arrays: list[object]) -> Json | None:
             if "start" in message:
                 outputs[message["start"]] = arrays
             return _go_on(message)
 
-        (ticket,) = self.pool.map([job], take)  # type: ignore[arg-type]
-        if ticket.failure is not None and self._stands_in(ticket.failure):
+        tickets = self.pool.map(pieces, take)  # type: ignore[arg-type]
+        failure = next((t.failure for t in tickets if t.failure is not None), None)
+        if failure is not None and self._stands_in(failure):
             return self._reference(split)
-        if ticket.failure is not None:
+        if failure is not None:
             from seqto.errors import DeviceError
 
             raise DeviceError(
-                f"the float model does not run on {self.device.name}: {ticket.failure.message}",
-                stage=ticket.failure.stage,
-                ops=ticket.failure.ops,
+                f"the float model does not run on {self.device.name}: {failure.message}",
+                stage=failure.stage,
+                ops=failure.ops,
             )
         import numpy as np
 
-        pieces = [outputs[k] for k in sorted(outputs)]
-        whole = [np.concatenate(p) for p in zip(*pieces, strict=True)]
+        whole = [
+            np.concatenate(p) for p in zip(*(outputs[k] for k in sorted(outputs)), strict=True)
+        ]
         found = judge.Reference(split, whole, self.store.labels(split), task=self.task)
         self.references[split] = found
         return found
@@ -251,6 +262,7 @@ class Study:
             self.order += [key for key in asked_now if key not in self.order]
             fresh = self._within_budget(fresh)
         if fresh:
+            self._round_for(p for p, _ in fresh.values())
             self._run(fresh, split=split, probe=ask.probe, before=before)
         if ask.latency:
             asked = [p.key for p in ask.plans if p.key in known]
@@ -258,6 +270,12 @@ class Study:
         if any(p.key not in known for p in ask.plans):
             raise OutOfBudget
         return [known[p.key] for p in ask.plans]
+
+    def _round_for(self, plans: Iterable[Plan]) -> None:
+        """Weights are rounded for the output when the first plan on their variant wants that."""
+        wanting = [p for p in plans if any(s.rounding == "output" for s in p.as_dict().values())]
+        for variant in dict.fromkeys(variant_of(p.transforms) for p in wanting):
+            self.rounding.ensure(variant)
 
     def _within_budget(self, fresh: dict[str, tuple[Plan, str]]) -> dict[str, tuple[Plan, str]]:
         if self.budget.max_trials is None:

@@ -23,7 +23,8 @@ from seqto.identity import header as make_header
 from seqto.identity import model_identity, refuse_changes
 from seqto.job import Job, calibration_methods, fetch, make_job, rounding_types
 from seqto.journal import Journal, read_events
-from seqto.space import make_space
+from seqto.rounded import Rounding
+from seqto.space import analysis, make_space
 from seqto.study import Budget, Listener, Study, Timing, replayed
 from seqto.workers import Pool
 
@@ -144,7 +145,6 @@ def _open_workplace(job: Job, journal: Journal) -> tuple[workplace.Workplace, Js
         store,
         prepared,
         methods=calibration_methods(settings),
-        rounding=rounding_types(settings),
         max_opset=settings.constraints.max_opset,
         progress=job.progress,
     )
@@ -179,6 +179,7 @@ def _study(
         race_objectives=search.objectives,
         probes=search.probes,
         chunk=job.settings.data.chunk,
+        rounding=Rounding(pool, place.folder, rounding_types(job.settings), job.progress),
         listener=job.listener,
         began=began,
     )
@@ -200,19 +201,21 @@ def _steps(job: Job, study: Study, place: workplace.Workplace) -> str:
     space = make_space(job, study, place)
     reason = study.search(job.strategy, space, seed=job.settings.search.seed)
     finish(job, study)
-    _diagnose(job, study, space)
+    _explain(job, study, space)
     return reason
 
 
-def _diagnose(job: Job, study: Study, space: Space) -> None:
-    """Say why the fully quantized model loses what it loses; a help, so never a reason to fail."""
+def _explain(job: Job, study: Study, space: Space) -> None:
+    """Layer errors for the report, and why the fully quantized model loses what it loses."""
+    plan = Plan.of(dict(space.default), job.settings.quantize.transforms)
+    if study.deadline is not None and time.monotonic() > study.deadline:
+        return
+    analysis(job, study, Plan.of(dict(space.default)))
     known = [e for e in study.journal.events if e.get("kind") == "diagnosis"]
-    out_of_time = study.deadline is not None and time.monotonic() > study.deadline
-    if known or out_of_time or not job.settings.analysis.diagnose:
+    if known or not job.settings.analysis.diagnose:
         return
     from seqto.diagnose import diagnose
 
-    plan = Plan.of(dict(space.default), job.settings.quantize.transforms)
     profiles = [e for e in study.journal.events if e["event"] == "profile"]
     for finding in diagnose(study.pool, plan, profiles=profiles):
         study.write(finding)

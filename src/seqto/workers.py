@@ -346,7 +346,7 @@ class _Worker:
                 stderr=stderr_fd,
                 pass_fds=(theirs.fileno(), sentry_fd),
                 start_new_session=True,  # Ctrl-C in the terminal is main's alone
-                env=_same_modules(os.environ),
+                env=_environment(os.environ),
             )
         finally:
             theirs.close()
@@ -403,10 +403,14 @@ class _Worker:
         return -int(signal.SIGKILL) if code is None else code
 
 
-def _same_modules(environment: Mapping[str, str]) -> dict[str, str]:
-    """The worker finds what main finds, in the same order; `-P` keeps its own guesses out."""
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The worker finds what main finds, in the same order; `-P` keeps its own guesses out.
+
+    Workers share the cores, so that numpy's own threads would only get in each other's way.
+    """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return {**environment, "PYTHONPATH": path}
+    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**one, **environment, "PYTHONPATH": path}
 
 
 def _held_bytes(pid: int) -> int:

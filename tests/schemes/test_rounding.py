@@ -21,7 +21,7 @@ def test_rounding_for_the_output_beats_nearest_on_unseen_inputs() -> None:
     seen, unseen = (rng.normal(size=(400, 32)) @ mixing for _ in range(2))
     weight = rng.normal(size=(16, 32, 1, 1)).astype(np.float32)
     halves = np.stack([seen[::2].T @ seen[::2], seen[1::2].T @ seen[1::2]])
-    ours = Rounder(LAYER, weight, halves, axis=0).round("s4")
+    ours = Rounder(LAYER, weight, halves, axis=0).round("s4")["s4"]
     plain = quantize(weight, "s4", axis=0)
     assert output_error(weight, ours, unseen) < 0.6 * output_error(weight, plain, unseen)
     assert np.abs(ours.data).max() <= 7
@@ -30,7 +30,7 @@ def test_rounding_for_the_output_beats_nearest_on_unseen_inputs() -> None:
 def test_unsigned_weights_are_the_signed_ones_moved_up() -> None:
     rng = np.random.default_rng(3)
     weight = rng.normal(size=(4, 9)).astype(np.float32)
-    signed = Rounder(LAYER, weight, np.stack([np.eye(9), np.eye(9)]), axis=0).round("s8")
+    signed = Rounder(LAYER, weight, np.stack([np.eye(9), np.eye(9)]), axis=0).round("s8")["s8"]
     moved = unsigned(signed)
     assert moved.data.dtype == moved.zero_point.dtype == np.uint8
     np.testing.assert_array_equal(moved.restore(), signed.restore())
@@ -42,7 +42,7 @@ def test_where_nothing_helps_the_nearest_is_taken() -> None:
     weight = rng.normal(size=(8, 16)).astype(np.float32)
     one, other = (rng.normal(size=(16, 16)) for _ in range(2))
     halves = np.stack([one.T @ one, other.T @ other * 1e3])
-    ours = Rounder(LAYER, weight, halves, axis=0).round("s8")
+    ours = Rounder(LAYER, weight, halves, axis=0).round("s8")["s8"]
     gap = (weight - ours.restore()) / ours.scale[:, None]
     assert np.abs(gap).max() <= 0.5001
 
@@ -52,7 +52,7 @@ def test_few_samples_are_damped_not_trusted() -> None:
     seen, unseen = rng.normal(size=(6, 64)), rng.normal(size=(500, 64))
     weight = rng.normal(size=(8, 64)).astype(np.float32)
     halves = np.stack([seen[::2].T @ seen[::2], seen[1::2].T @ seen[1::2]])
-    ours = Rounder(LAYER, weight, halves, axis=0).round("s4")
+    ours = Rounder(LAYER, weight, halves, axis=0).round("s4")["s4"]
     plain = quantize(weight, "s4", axis=0)
     assert output_error(weight, ours, unseen) < 1.3 * output_error(weight, plain, unseen)
 
@@ -80,7 +80,7 @@ def test_a_tiny_bias_among_others_does_not_keep_them_all_in_single_precision() -
 def test_a_dead_row_gets_a_harmless_scale() -> None:
     weight = np.zeros((2, 4), dtype=np.float32)
     weight[1] = [1.0, -0.5, 0.25, 0.1]
-    q = Rounder(LAYER, weight, np.stack([np.eye(4), np.eye(4)]), axis=0).round("s8")
+    q = Rounder(LAYER, weight, np.stack([np.eye(4), np.eye(4)]), axis=0).round("s8")["s8"]
     assert q.scale[0] == 1.0
     assert not q.data[0].any()
 

@@ -142,9 +142,14 @@ def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:
 
 
 def named(space: Space, plan: Plan) -> dict[str, str]:
-    """A plan as layer → code for every layer."""
+    """A plan as layer → code for every layer; a code off the menu is its rounded sibling there."""
     given = dict(plan.schemes)
-    return {x.name: given.get(x.name, "fp32") for x in space.layers}
+    found = {}
+    for layer in space.layers:
+        code, menu = given.get(layer.name, "fp32"), space.menu[layer.name]
+        sibling = f"{code}-round-output"
+        found[layer.name] = sibling if code not in menu and sibling in menu else code
+    return found
 
 
 def damage_of(trial: Trial) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ class Evolve:
     population: int = 16
     generations: int = 5
     seeds: int = 12  # frontier's plans that are confirmed first
+    wants_ranking: ClassVar[bool] = False
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: list[Trial] = []

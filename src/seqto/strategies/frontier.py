@@ -23,13 +23,14 @@ import dataclasses
 import itertools
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from seqto.contracts import EVALUATION, Answers, Ask, Plan, Space, Trial
 from seqto.pareto import front
 from seqto.strategies.aims import aims, damage_of, loss_curve, named, unpriced_bytes
-from seqto.strategies.noise import Descent, NoiseModel, fit, is_static
+from seqto.strategies.noise import Descent, NoiseModel, derived_from, fit, is_static
 from seqto.strategies.squeeze import squeeze
 
 BIAS_CORRECTION = "bias-correction"
@@ -44,6 +45,7 @@ class Frontier:
 
     objectives: tuple[str, ...] = ("loss", "size", "latency")
     tolerance: float = 0.02  # loss that the user puts up with
+    wants_ranking: ClassVar[bool] = False
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
@@ -82,8 +84,11 @@ class Frontier:
     def _treatment(
         self, space: Space, known: dict[str, Trial]
     ) -> Generator[Ask, Answers, tuple[str, ...]]:
-        """The treatment that leaves the good uniform plan the least damage."""
-        base = Plan.of(good_uniform(space))
+        """The treatment that leaves the good uniform plan the least damage.
+
+        All are compared with plain rounding: only what wins is worth rounding for the output.
+        """
+        base = Plan.of({name: family(code) for name, code in good_uniform(space).items()})
         options = [t for t in space.transforms if t]
         options += [(BIAS_CORRECTION,), *((*t, BIAS_CORRECTION) for t in options)]
         plans = [(Plan(base.schemes, t), f"good uniform, {' + '.join(t)}") for t in options]
@@ -102,6 +107,7 @@ class Frontier:
             for layer in space.layers
             for code in space.menu[layer.name]
             if code not in ("fp32", "fp16")  # half precision is exact enough not to be asked
+            and derived_from(code) not in space.menu[layer.name]
         ]
         damage: dict[tuple[str, str], float] = {}
         for start in range(0, len(asked), PROBE_BATCH):
@@ -282,7 +288,7 @@ class Frontier:
 
 def anchors(space: Space, treatment: tuple[str, ...]) -> list[tuple[Plan, str]]:
     """Plans that anybody would try first: the search must not miss them."""
-    found = []
+    found = [(Plan.of(good_uniform(space), treatment), "good uniform, rounded for the output")]
     families = dict.fromkeys(family(c) for menu in space.menu.values() for c in menu)
     for wanted in families:
         if wanted in ("fp32", "static-u8") or "s4" in wanted or wanted.startswith("dynamic"):

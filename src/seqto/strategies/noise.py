@@ -14,6 +14,7 @@ input and output stay quantized (squeezenet's first stretch shows it).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -193,7 +194,21 @@ def fit(space: Space, damage: Mapping[tuple[str, str], float]) -> NoiseModel:
             floor = rounding[name] if "s4" not in code else 0.0
             share = max(share, floor)
         weight[(name, code)] = max(0.0, share)
+    for layer in space.layers:
+        for code in space.menu[layer.name]:
+            known = (layer.name, derived_from(code))
+            if (layer.name, code) not in weight and known in weight:
+                weight[(layer.name, code)] = weight[known]
     return NoiseModel(space, noise_of, weight, {t: tuple(r) for t, r in readers.items()}, producer)
+
+
+def derived_from(code: str) -> str:
+    """The scheme whose weight noise this one shares, or "": four bits are the same integers
+    whether floats or integers flow in, and too small to saturate a kernel."""
+    scheme = Scheme.parse(code)
+    if scheme.kind != "static" or scheme.weight != "s4":
+        return ""
+    return str(dataclasses.replace(scheme, kind="weight", activation="", bias="", ranges=""))
 
 
 def _is_plain_static(code: str) -> bool:

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import nets
+from seqto import rounded
+from seqto.calibrate import calibrate, save_statistics
+from seqto.contracts import Failure, Plan
+from seqto.errors import DeviceError
+from seqto.model import Prepared, open_prepared, prepare, save
+from seqto.variants import MODEL_FILE, STATISTICS_FILE, open_assembler, place_of
+from seqto.workers import Ticket
+
+
+def feeds() -> list[dict[str, Any]]:
+    return [{"x": nets.pictures(1, seed=i)} for i in range(6)]
+
+
+def a_variant(folder: Path) -> Prepared:
+    place = place_of(folder)
+    save(prepare(nets.residual()).proto, place / MODEL_FILE)
+    prepared = open_prepared(place / MODEL_FILE)
+    save_statistics(calibrate(prepared, feeds).statistics, place / STATISTICS_FILE)
+    return prepared
+
+
+class InThisProcess:
+    """A pool whose workers are this process; counts what it was asked."""
+
+    size = 2
+
+    def __init__(self, folder: Path, failure: Failure | None = None) -> None:
+        self.folder, self.failure, self.jobs = folder, failure, 0
+
+    def map(self, jobs: list[Any], _hear: Any) -> list[Ticket]:
+        return [self._done(job) for job in jobs]
+
+    def _done(self, job: Any) -> Ticket:
+        self.jobs += 1
+        place = self.folder / "variants" / job["variant"]
+        prepared = open_prepared(place / MODEL_FILE)
+        layers = [x for x in prepared.layers if x.name in job["layers"]]
+        found = rounded.round_layers(prepared, feeds, layers, job["kinds"])
+        rows = rounded.save(found, place / job["file"])
+        return Ticket(job, self.jobs, result={"rows": rows}, failure=self.failure)
+
+
+def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> None:
+    prepared = a_variant(tmp_path)
+    pool = InThisProcess(tmp_path)
+    rounding = rounded.Rounding(pool, tmp_path, ("s8", "s4"))  # type: ignore[arg-type]
+    assert rounded.load(place_of(tmp_path)) == {}
+    rounding.ensure("base")
+    jobs = pool.jobs
+    rounding.ensure("base")
+    assert pool.jobs == jobs == 2
+    layers = [x for x in prepared.layers if rounded.columns_of(x, prepared)]
+    want = rounded.round_layers(prepared, feeds, layers, ("s8", "s4"))
+    got = rounded.load(place_of(tmp_path))
+    assert set(got) == set(want) == {(x.name, k) for x in layers for k in ("s8", "s4")}
+    for key, q in want.items():
+        np.testing.assert_array_equal(got[key].data, q.data)
+        np.testing.assert_array_equal(got[key].scale, q.scale)
+        assert got[key].axis == q.axis
+    name = layers[0].name
+    made = open_assembler(place_of(tmp_path))
+    assert made.assemble(Plan.of({name: "weight-s8-channel-round-output"})).size_bytes > 0
+
+
+def test_a_share_that_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    a_variant(tmp_path)
+    pool = InThisProcess(tmp_path, Failure("crash", "no memory"))
+    rounding = rounded.Rounding(pool, tmp_path, ("s8",))  # type: ignore[arg-type]
+    with pytest.raises(DeviceError, match="rounding weights for the output failed: no memory"):
+        rounding.ensure("base")
+    assert rounded.load(place_of(tmp_path)) == {}
+
+
+def test_shares_hold_every_layer_once_and_fit_into_memory() -> None:
+    columns = {f"l{i}": 100 * (i + 1) for i in range(24)}
+    groups = rounded.shares(columns, 2)
+    assert sorted(n for g in groups for n in g) == sorted(columns)
+    assert len(groups) == 2
+    many = rounded.shares(dict.fromkeys((f"l{i}" for i in range(40)), 2560), 2)
+    assert max(len(g) * 8 * 2560**2 for g in many) <= rounded.SHARE_BYTES
+    assert rounded.shares({}, 2) == []
+
+
+def test_a_view_is_the_matrix_that_the_convolution_multiplies() -> None:
+    """Unfolded rows times the weights are the layer's outputs at those places."""
+    net = nets.Net()
+    net.add("Conv", ["x", net.weight(5, 3, 3, 2)], output="y", pads=[1, 0, 2, 1], strides=[2, 1])
+    model = net.model({"x": ["N", 3, 9, 8]}, {"y": ["N", 5, 5, 8]})
+    prepared = prepare(model)
+    (layer,) = [x for x in prepared.layers if x.weight]
+    value = np.random.default_rng(0).normal(size=(1, 3, 9, 8)).astype(np.float32)
+    weight = onnx.numpy_helper.to_array(prepared.proto.graph.initializer[0])
+    got = rounded.View.of(layer, prepared).rows(value) @ weight.reshape(5, -1).T
+    want = nets.run(prepared.proto, {"x": value})[0][0].reshape(5, -1).T
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_no_single_matrix_is_left_to_the_nearest() -> None:
+    net = nets.Net()
+    grouped = net.add("Conv", ["x", net.weight(4, 2, 1, 1)], group=2)
+    wide = net.add("Conv", [grouped, net.weight(4, 4, 3, 3)], dilations=[2, 2], pads=[2, 2, 2, 2])
+    net.add("Conv", [wide, net.weight(4, 4, 1, 1)], output="y")
+    prepared = prepare(net.model({"x": ["N", 4, 6, 6]}, {"y": ["N", 4, 6, 6]}))
+    found = [rounded.columns_of(x, prepared) for x in prepared.layers if x.weight]
+    assert found == [None, None, 4]

@@ -83,17 +83,13 @@ class Assembler:
         rounded: Mapping[tuple[str, str], Quantized] | None = None,
         max_opset: int | None = None,
     ) -> None:
-        import onnx
-
         self.prepared = prepared
         self.statistics = statistics
         self.rounded = dict(rounded or {})  # (layer, weight type) → integers made before
         self.max_opset = max_opset
         self._layer_of = {n: layer for layer in prepared.layers for n in layer.nodes}
         self._by_name = {layer.name: layer for layer in prepared.layers}
-        self._values: dict[str, Floats] = {
-            t.name: onnx.numpy_helper.to_array(t) for t in prepared.proto.graph.initializer
-        }
+        self._given = {t.name: t for t in prepared.proto.graph.initializer}
         self._nodes = {n.name: n for n in prepared.proto.graph.node}
         self._parts: dict[tuple[str, str, float, bool], Part] = {}
         self._bases: dict[int, Any] = {prepared.opset: prepared.proto}
@@ -101,10 +97,20 @@ class Assembler:
     # ------------------------------------------------------------------ what parts are made of
 
     def weight(self, layer: Layer) -> Floats:
-        return self._values[layer.weight or ""]
+        return self._array(layer.weight or "")
 
     def bias(self, layer: Layer) -> Floats | None:
-        return self._values[layer.bias] if layer.bias else None
+        return self._array(layer.bias) if layer.bias else None
+
+    def given(self, name: str) -> Any:
+        return self._given[name]
+
+    def _array(self, name: str) -> Floats:
+        """Read again for every part: kept, the arrays would be a second float model."""
+        import onnx
+
+        values: Floats = onnx.numpy_helper.to_array(self._given[name])
+        return values
 
     def input_mean(self, layer: Layer) -> Floats | None:
         return self.statistics.means.get(layer.inputs[0])
@@ -120,7 +126,7 @@ class Assembler:
             return 1
         if layer.op_type == "Gemm" and dynamic.attribute(self._nodes[layer.nodes[0]], "transB"):
             return 0
-        return self._values[layer.weight or ""].ndim - 1
+        return len(self._given[layer.weight or ""].dims) - 1
 
     def part(self, layer: Layer, scheme: Scheme, *, input_scale: float, bias_fix: bool) -> Part:
         fix = bias_fix and layer.bias is not None and not scheme.is_float

@@ -25,6 +25,8 @@ INT16_OPSET = 21
 class Constants(Protocol):
     """What parts are made of: the layer's weights, and statistics of what flows into it."""
 
+    def given(self, name: str) -> Any: ...  # a TensorProto of the float model
+
     def weight(self, layer: Layer) -> Floats: ...
 
     def bias(self, layer: Layer) -> Floats | None: ...
@@ -47,7 +49,6 @@ class Part:
     size_bytes: int
     opset: int = 0
     saturated_biases: int = 0
-    restored: Floats | None = None  # what the weight is after its round trip
 
 
 def tensor(name: str, values: NDArray[np.generic], *, kind: str = "") -> Any:
@@ -97,10 +98,8 @@ def quantized_weight(layer: Layer, scheme: Scheme, constants: Constants) -> Quan
 
 
 def _plain(layer: Layer, constants: Constants) -> Part:
-    items = [tensor(layer.weight or "", constants.weight(layer))]
-    bias = constants.bias(layer)
-    if bias is not None:
-        items.append(tensor(layer.bias or "", bias))
+    """The float model's own constants, not copies: they are the largest of all parts."""
+    items = [constants.given(name) for name in (layer.weight, layer.bias) if name]
     return _part(items, [], weight=layer.weight or "", bias=layer.bias or "")
 
 
@@ -116,7 +115,7 @@ def _half(layer: Layer, constants: Constants) -> Part:
     bias = constants.bias(layer)
     if bias is not None:
         _add_floats(items, nodes, layer.bias or "", bias, added=True)
-    return _part(items, nodes, weight=w, bias=layer.bias or "", restored=half.astype(np.float32))
+    return _part(items, nodes, weight=w, bias=layer.bias or "")
 
 
 def _weight_only(layer: Layer, scheme: Scheme, constants: Constants, *, bias_fix: bool) -> Part:
@@ -145,7 +144,7 @@ def _weight_only(layer: Layer, scheme: Scheme, constants: Constants, *, bias_fix
         fixed = _fixed_bias(layer, constants, q.restore()) if bias_fix else bias
         _add_floats(items, nodes, layer.bias or "", fixed, added=True)
     opset = INT4_OPSET if scheme.weight == "s4" else 0
-    return _part(items, nodes, weight=w, bias=layer.bias or "", opset=opset, restored=q.restore())
+    return _part(items, nodes, weight=w, bias=layer.bias or "", opset=opset)
 
 
 def _static(
@@ -201,9 +200,7 @@ def _static(
         items += [tensor(b + "q", data), tensor(b + "s", bias_scale)]
         axis = {} if q.axis is None else {"axis": 0}
         nodes.append(make("DequantizeLinear", [b + "q", b + "s"], [b], **axis))
-    return _part(
-        items, nodes, weight=w, bias=b, opset=opset, saturated=saturated, restored=q.restore()
-    )
+    return _part(items, nodes, weight=w, bias=b, opset=opset, saturated=saturated)
 
 
 def holds_bias(scheme: Scheme) -> bool:
@@ -286,10 +283,9 @@ def _part(
     bias: str,
     opset: int = 0,
     saturated: int = 0,
-    restored: Floats | None = None,
 ) -> Part:
     size = sum(_framed(x.ByteSize()) for x in [*items, *nodes])
-    return Part(tuple(items), tuple(nodes), weight, bias, size, opset, saturated, restored)
+    return Part(tuple(items), tuple(nodes), weight, bias, size, opset, saturated)
 
 
 def _framed(size: int) -> int:

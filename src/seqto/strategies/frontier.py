@@ -151,7 +151,7 @@ class Frontier:
         points = [self._point(prices[i]) for i in kept]
         kept = [kept[i] for i in front(points)] if points else []
         chosen = apart([self._point(prices[i]) for i in kept], self.confirm)
-        return [fresh[kept[i]] for i in sorted(chosen)]
+        return [fresh[kept[i]] for i in chosen]  # extremes first, then what lies farthest
 
     def _squeezed(
         self,

@@ -230,6 +230,7 @@ def _unfit_weight(layer: Layer, scheme: Scheme) -> str | None:
         "weight-only needs a signed type": scheme.kind == "weight" and scheme.weight == "u8",
         "four bits for a whole tensor are too few: use channel": scheme.weight == "s4"
         and scheme.granularity == "tensor",
+        "p8 goes by channel": scheme.weight == "p8" and scheme.granularity == "tensor",
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

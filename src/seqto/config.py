@@ -61,7 +61,7 @@ class DataSettings:
 @dataclass(frozen=True, slots=True)
 class QuantizeSettings:
     mode: str = _help("static, dynamic or weight: the scheme that layers get by default", "static")
-    weight: str = _help("weight type: s8, s7 (reduced range), u8, s4", "s8")
+    weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale a channel instead of one a tensor", False)
     bias: str = _help("s32 or float", "s32")

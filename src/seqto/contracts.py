@@ -65,8 +65,8 @@ class Scheme:
     """How one layer is kept. The code (`str(scheme)`) is its short, stable, readable name.
 
     kind         fp32 | fp16 | static | dynamic | weight
-    weight       s8 | s7 (int8 with one bit less range) | u8 | s4; empty for float kinds and
-                 for weightless layers
+    weight       s8 | s7 (int8 with one bit less range) | p8 (int8 of which no two neighbours
+                 saturate a 16-bit sum) | u8 | s4; empty for float kinds and weightless layers
     activation   u8 | s8 | u16 | s16 (static only)
     granularity  channel | tensor | block32 … (block: weight-only s4)
     bias         s32 | float (static only)
@@ -124,7 +124,7 @@ class Scheme:
 
 
 KINDS = ("fp32", "fp16", "static", "dynamic", "weight")
-WEIGHT_TYPES = ("s8", "s7", "u8", "s4")
+WEIGHT_TYPES = ("s8", "s7", "p8", "u8", "s4")
 ACTIVATION_TYPES = ("u8", "s8", "u16", "s16")
 RANGES = ("minmax", "percentile", "entropy", "mse")
 

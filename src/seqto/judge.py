@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,6 +100,28 @@ class Judge:
             damage=float(np.concatenate(self.squares).mean()) / self.reference.variance,
             stopped_early=self.stopped and not self.complete,
         )
+
+
+def pooled(earlier: Latency, later: Latency) -> Latency:
+    """Two timings of one model, each beside a float session of its own.
+
+    Minutes lie between them: where they disagree, it was the machine, and the truth is between.
+    """
+    share = earlier.runs / (earlier.runs + later.runs)
+
+    def mean(name: str) -> float:
+        both = getattr(earlier, name), getattr(later, name)
+        return round(float(share * both[0] + (1 - share) * both[1]), 4)
+
+    return dataclasses.replace(
+        later,
+        median=mean("median"),
+        p90=mean("p90"),
+        ratio=mean("ratio"),
+        ratio_low=min(earlier.ratio_low, later.ratio_low),
+        ratio_high=max(earlier.ratio_high, later.ratio_high),
+        runs=earlier.runs + later.runs,
+    )
 
 
 def latency_from(

@@ -19,7 +19,7 @@ WEIGHTED = (
     "static-u8-u8-channel-bias-float",
     "static-s8-u8-channel-bias-float-round-output",
     "static-s8-u8-channel-bias-float",
-    "static-s7-u8-channel-bias-float-round-output",
+    "static-p8-u8-channel-bias-float-round-output",
     "static-s7-u8-channel-bias-float",
     "static-s4-u8-channel-bias-float-round-output",
     "weight-s4-channel-round-output",
@@ -58,7 +58,7 @@ class Constraints:
 
 
 def bits_of(scheme: Scheme) -> tuple[int, ...]:
-    by_type = {"s8": 8, "u8": 8, "s7": 8, "s4": 4, "u16": 16, "s16": 16}
+    by_type = {"s8": 8, "u8": 8, "s7": 8, "p8": 8, "s4": 4, "u16": 16, "s16": 16}
     if scheme.kind == "fp16":
         return (16,)
     found = [by_type[t] for t in (scheme.weight, scheme.activation) if t]
@@ -128,8 +128,9 @@ def full_menu(
             tiny = scheme.weight == "s4" and (saved < FOUR_BIT_SHARE or layer.depthwise)
             unknown = scheme.rounding == "output" and layer.name not in roundable
             # rounding for the output falls back to the nearest where it does not help on held-out
-            # samples: it leaves no room for the plain sibling
-            if not tiny and not unknown and f"{code}-round-output" not in kept:
+            # samples: it leaves no room for the plain sibling; nor p8, as fast and finer, for s7
+            finer = {f"{c}-round-output" for c in (code, code.replace("-s7-", "-p8-"))}
+            if not tiny and not unknown and not finer & set(kept):
                 kept.append(code)
         if constraints.integer_only and layer.weight and len(kept) > 1:
             kept.remove("fp32")

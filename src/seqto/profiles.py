@@ -69,25 +69,27 @@ def latency_table(
                 family = found[0] if found else "float"
             row = profiles.get(family, {}).get("layers_ms", {})
             latency[(layer.name, code)] = float(row.get(layer.name, 0.0))
-    per_element = _conversion_ms_per_element(layers, profiles, elements)
-    return {
-        "latency_of": latency,
-        "boundary_ms": {name: count * per_element for name, count in elements.items()},
-    }
+    return {"latency_of": latency, "boundary_ms": _conversion_ms(layers, profiles, elements)}
 
 
-def _conversion_ms_per_element(
+def _conversion_ms(
     layers: Sequence[Layer], profiles: Mapping[str, Json], elements: Mapping[str, int]
-) -> float:
-    """What changing one number between float and integer costs, from the alternating plan."""
-    row = profiles.get("alternating")
-    if not row:
-        return 0.0
+) -> dict[str, float]:
+    """What changing a tensor between float and integer costs, from the alternating plan.
+
+    Half of it goes by the numbers changed and half by the changes: large tensors are slow to
+    convert, and small ones pay for the calls.
+    """
+    row = profiles.get("alternating", {})
     static = {x.name for x in layers[1::2]}
     maker = {x.output: x.name for x in layers if x.op_type != "Output"}
-    crossing = 0
-    for layer in layers:
-        for tensor in layer.inputs:
-            if (maker.get(tensor) in static) != (layer.name in static):
-                crossing += elements.get(tensor, 0)
-    return float(row.get("conversion_ms", 0.0)) / crossing if crossing else 0.0
+    crossing = [
+        elements.get(tensor, 0)
+        for layer in layers
+        for tensor in layer.inputs
+        if (maker.get(tensor) in static) != (layer.name in static)
+    ]
+    half = float(row.get("conversion_ms", 0.0)) / 2
+    per_element = half / max(1, sum(crossing))
+    per_change = half / max(1, len(crossing))
+    return {name: count * per_element + per_change for name, count in elements.items()}

@@ -389,6 +389,8 @@ class Study:
 
     def _record_latency(self, key: str, latency: Latency) -> None:
         trial = self.trials[key]
+        if trial.latency is not None:
+            latency = judge.pooled(trial.latency, latency)
         self.trials[key] = dataclasses.replace(trial, latency=latency)
         self.write({"event": "latency", "number": trial.number, "latency": latency.to_json()})
 
@@ -401,6 +403,11 @@ class Study:
         return judge.latency_from(
             times, times, throughput=throughput[0] if throughput else None, batch=self.timing.batch
         )
+
+    def timings(self, number: int) -> int:
+        """How often a trial has been timed, in this or an earlier run."""
+        events = self.journal.events
+        return sum(e["event"] == "latency" and e["number"] == number for e in events)
 
     def untimed_front(self) -> list[int]:
         """Numbers of trials without a latency that no other beats in loss and size."""

@@ -6,7 +6,9 @@ write is bit for bit what it would write (tests/test_stock_equality.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +19,17 @@ Floats = NDArray[np.float32]
 RANGES: dict[str, tuple[type[np.generic], int, int, int, int]] = {
     "s8": (np.int8, -128, 127, -127, 127),
     "s7": (np.int8, -64, 64, -64, 64),
+    "p8": (np.int8, -128, 127, -127, 127),  # and see PAIR_LIMIT
     "u8": (np.uint8, 0, 255, 0, 255),
     "s4": (np.int8, -8, 7, -7, 7),
     "s16": (np.int16, -32768, 32767, -32767, 32767),
     "u16": (np.uint16, 0, 65535, 0, 65535),
 }
 TINY = np.finfo(np.float32).tiny
+# x86 without VNNI adds two products of u8 activations and s8 weights in 16 bits (vpmaddubsw). Two
+# neighbours of one sign whose sum stays within this cannot saturate: 255 · 128 < 2¹⁵. Of unlike
+# signs, any two are safe.
+PAIR_LIMIT = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +85,28 @@ def round_to(
 
 def quantize(values: Floats, kind: str, *, axis: int | None) -> Quantized:
     """Round to nearest. Per channel is symmetric always: QLinearConv wants equal zero points."""
-    symmetric = axis is not None or kind in ("s8", "s7", "s4")
+    symmetric = axis is not None or kind in ("s8", "s7", "p8", "s4")
     if axis is None:
         scale, zero = affine(values.min(), values.max(), kind, symmetric=symmetric)
         return Quantized(round_to(values, scale, zero, kind), scale, zero, None)
     others = tuple(i for i in range(values.ndim) if i != axis)
     low, high = values.min(axis=others), values.max(axis=others)
     scale, zero = affine(low, high, kind, symmetric=symmetric)
+    if kind == "p8":
+        moved = np.moveaxis(values, axis, 0)
+        needed = scale_for_pairs(moved.reshape(len(moved), -1), *neighbours(values.shape, axis))
+        scale = np.maximum(scale, needed.astype(np.float32))
     return requantize(values, scale, zero, kind, axis=axis)
+
+
+def scale_for_pairs(
+    rows: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The smallest scale of each row with which no pair has to give way."""
+    one, two = rows[:, left].astype(np.float64), rows[:, right].astype(np.float64)
+    sums = np.where(one * two > 0, np.abs(one) + np.abs(two), 0.0)
+    needed: NDArray[np.float64] = sums.max(axis=1, initial=0.0) / PAIR_LIMIT
+    return needed
 
 
 def requantize(
@@ -97,7 +118,42 @@ def requantize(
     shape = [1] * values.ndim
     shape[axis] = -1
     data = round_to(values, scale.reshape(shape), zero.reshape(shape), kind)
-    return Quantized(data, scale, zero, axis)
+    return Quantized(within_pairs(data, axis) if kind == "p8" else data, scale, zero, axis)
+
+
+def neighbours(shape: Sequence[int], axis: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Columns, of the weights as a matrix with channel `axis` first, that a kernel adds in pairs.
+
+    Convolutions run with channels last, so neighbours are two input channels at one position.
+    """
+    rest = [n for i, n in enumerate(shape) if i != axis]
+    order = np.arange(int(np.prod(rest))).reshape(rest)
+    if len(rest) > 1:
+        order = np.moveaxis(order, 0, -1)
+    flat = order.reshape(-1)
+    even = len(flat) // 2 * 2
+    return flat[0:even:2], flat[1:even:2]
+
+
+def limit_pairs(
+    rows: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[Any]:
+    """The larger of two neighbours of one sign gives way until their sum is within the limit."""
+    one, two = rows[:, left], rows[:, right]
+    excess = np.maximum(np.abs(one) + np.abs(two) - PAIR_LIMIT, 0) * (one * two > 0)
+    first = np.abs(one) >= np.abs(two)
+    limited = rows.copy()
+    limited[:, left] = one - np.sign(one) * excess * first
+    limited[:, right] = two - np.sign(two) * excess * ~first
+    return limited
+
+
+def within_pairs(data: NDArray[np.generic], axis: int) -> NDArray[np.generic]:
+    """Integers of which no two neighbours saturate a 16-bit sum."""
+    moved = np.moveaxis(data, axis, 0)
+    rows = moved.reshape(len(moved), -1).astype(np.int32)
+    limited = limit_pairs(rows, *neighbours(data.shape, axis)).reshape(moved.shape)
+    return np.ascontiguousarray(np.moveaxis(limited, 0, axis).astype(data.dtype))
 
 
 def unsigned(q: Quantized) -> Quantized:

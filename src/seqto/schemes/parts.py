@@ -210,7 +210,7 @@ def holds_bias(scheme: Scheme) -> bool:
     makes it int32 with this very scale when it loads. An int32 bias beside unsigned weights is
     left to saturate as stock leaves it (`seqto diagnose` names it, a float bias cures it).
     """
-    return scheme.bias == "float" or scheme.weight in ("s8", "s7")
+    return scheme.bias == "float" or scheme.weight in ("s8", "s7", "p8")
 
 
 HALF_PAYS = 32  # numbers: two bytes saved on each must pay for a Cast node

@@ -20,7 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.contracts import Layer
-from seqto.schemes.integers import RANGES, TINY, Floats, Quantized
+from seqto.schemes.integers import (
+    PAIR_LIMIT,
+    RANGES,
+    TINY,
+    Floats,
+    Quantized,
+    limit_pairs,
+    neighbours,
+    scale_for_pairs,
+)
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 DAMPINGS = (0.01, 0.1, 1.0, 10.0)  # of the mean diagonal
 TRIAL_ROWS = 48  # output channels on which dampings are compared
@@ -39,6 +50,7 @@ class Rounder:
         self._rows = self._moved.reshape(values.shape[axis], -1).astype(np.float64)
         if grams.shape[1] != self._rows.shape[1]:
             raise ValueError(f"layer {layer.name!r}: Gram {grams.shape}, rows {self._rows.shape}")
+        self._pairs = neighbours(values.shape, axis)
         # the two halves, and both together
         self._grams = (grams[0], grams[1], grams.sum(axis=0))
 
@@ -48,9 +60,9 @@ class Rounder:
         grids = {}
         for kind in kinds:
             _, _, _, low, high = RANGES[kind]
-            scale = best_scales(self._rows, importance, low=low, high=high)
-            count = len(scale)
-            grids[kind] = Grid(scale, np.full(count, float(low)), np.full(count, float(high)))
+            pairs = self._pairs if kind == "p8" else None
+            scale = best_scales(self._rows, importance, low=low, high=high, pairs=pairs)
+            grids[kind] = Grid.uniform(scale, low, high, paired=kind == "p8")
         by_damping: dict[float | None, list[str]] = {}
         for kind, damping in self._best_dampings(grids).items():
             by_damping.setdefault(damping, []).append(kind)
@@ -74,8 +86,8 @@ class Rounder:
         self, rows: NDArray[np.float64], grid: Grid, damping: float | None, *, half: int
     ) -> NDArray[np.float64]:
         if damping is None:
-            return grid.nearest(rows)
-        return pass_errors_on(rows, factor(self._grams[half], damping), grid)
+            return grid.nearest(rows, self._pairs)
+        return pass_errors_on(rows, factor(self._grams[half], damping), grid, self._pairs)
 
     def _best_dampings(self, grids: Mapping[str, Grid]) -> dict[str, float | None]:
         """Round some rows by one half of the samples, judge by the other; None: nearest wins."""
@@ -102,18 +114,34 @@ class Grid:
     scale: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    paired: NDArray[np.bool_]  # rows whose neighbours must not saturate a 16-bit sum
+
+    @staticmethod
+    def uniform(scale: NDArray[np.float64], low: int, high: int, *, paired: bool) -> Grid:
+        full = np.full(len(scale), 1.0)
+        return Grid(scale, low * full, high * full, np.full(len(scale), paired))
 
     @staticmethod
     def stacked(grids: Sequence[Grid]) -> Grid:
-        fields = zip(*((g.scale, g.low, g.high) for g in grids), strict=True)
+        fields = zip(*((g.scale, g.low, g.high, g.paired) for g in grids), strict=True)
         return Grid(*(np.concatenate(f) for f in fields))
 
     def some(self, rows: NDArray[np.int64]) -> Grid:
-        return Grid(self.scale[rows], self.low[rows], self.high[rows])
+        return Grid(self.scale[rows], self.low[rows], self.high[rows], self.paired[rows])
 
-    def nearest(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def nearest(self, rows: NDArray[np.float64], pairs: Pairs) -> NDArray[np.float64]:
         scaled = np.round(rows / self.scale[:, None])
-        return np.clip(scaled, self.low[:, None], self.high[:, None])
+        data = np.clip(scaled, self.low[:, None], self.high[:, None])
+        data[self.paired] = limit_pairs(data[self.paired], *pairs)
+        return data
+
+    def beside(
+        self, neighbour: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(low, high) of the integers whose neighbour has been rounded already."""
+        low = np.where(self.paired & (neighbour < 0), -PAIR_LIMIT - neighbour, self.low)
+        high = np.where(self.paired & (neighbour > 0), PAIR_LIMIT - neighbour, self.high)
+        return np.maximum(low, self.low), np.minimum(high, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +174,27 @@ def factor(gram: NDArray[np.float64], damping: float) -> Factor:
 
 
 def best_scales(
-    rows: NDArray[np.float64], importance: NDArray[np.float64], *, low: int, high: int
+    rows: NDArray[np.float64],
+    importance: NDArray[np.float64],
+    *,
+    low: int,
+    high: int,
+    pairs: Pairs | None = None,
 ) -> NDArray[np.float64]:
     """One scale a row: the one whose plain rounding error, weighted, is smallest."""
     widest = np.abs(rows).max(axis=1)
     full = np.where(widest > TINY, widest, high) / high  # a dead row needs no scale: 1
+    if pairs is not None:
+        full = np.maximum(full, scale_for_pairs(rows, *pairs))
     weights = importance / max(float(importance.mean()), 1e-30) + 1e-3
     best = full.copy()
     best_error = np.full(full.shape, np.inf)
     for share in np.linspace(1.0, 0.5, SHRINK_STEPS):
         scale = (full * share).astype(np.float32).astype(np.float64)
-        rounded = np.clip(np.round(rows / scale[:, None]), low, high) * scale[:, None]
-        error = ((rows - rounded) ** 2 * weights).sum(axis=1)
+        rounded = np.clip(np.round(rows / scale[:, None]), low, high)
+        if pairs is not None:
+            rounded = limit_pairs(rounded, *pairs)
+        error = ((rows - rounded * scale[:, None]) ** 2 * weights).sum(axis=1)
         better = error < best_error
         best_error = np.where(better, error, best_error)
         best = np.where(better, scale, best)
@@ -165,9 +202,12 @@ def best_scales(
     return chosen
 
 
-def pass_errors_on(rows: NDArray[np.float64], passed: Factor, grid: Grid) -> NDArray[np.float64]:
+def pass_errors_on(
+    rows: NDArray[np.float64], passed: Factor, grid: Grid, pairs: Pairs
+) -> NDArray[np.float64]:
     """Round column by column; later columns make up for the errors of earlier ones."""
     upper, size = passed.upper, rows.shape[1]
+    earlier = _earlier_neighbours(passed.order, pairs) if grid.paired.any() else {}
     # one column after the other is read and written: they lie together
     work = np.asfortranarray(rows[:, passed.order])
     data = np.empty_like(work)
@@ -175,8 +215,10 @@ def pass_errors_on(rows: NDArray[np.float64], passed: Factor, grid: Grid) -> NDA
         stop = min(start + BLOCK, size)
         errors = np.empty((rows.shape[0], stop - start), order="F")
         for column in range(start, stop):
-            rounded = np.round(work[:, column] / grid.scale)
-            np.clip(rounded, grid.low, grid.high, out=rounded)
+            low, high = grid.low, grid.high
+            if column in earlier:
+                low, high = grid.beside(data[:, earlier[column]])
+            rounded = np.clip(np.round(work[:, column] / grid.scale), low, high)
             data[:, column] = rounded
             error = (work[:, column] - rounded * grid.scale) / upper[column, column]
             errors[:, column - start] = error
@@ -185,3 +227,11 @@ def pass_errors_on(rows: NDArray[np.float64], passed: Factor, grid: Grid) -> NDA
     result = np.empty(rows.shape)
     result[:, passed.order] = data
     return result
+
+
+def _earlier_neighbours(order: NDArray[np.int64], pairs: Pairs) -> dict[int, int]:
+    """Position in the order of rounding → that of its neighbour, where that comes first."""
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    both = np.sort(np.stack([place[pairs[0]], place[pairs[1]]], axis=1), axis=1)
+    return {int(later): int(first) for first, later in both}

@@ -25,7 +25,7 @@ from seqto.strategies.squeeze import squeeze
 
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
 # more than the least possible noise is allowed where that is above it
-LEVELS = ((0.3, 1.25), (0.6, 2.0))
+LEVELS = ((0.3, 1.25), (0.6, 2.0), (0.9, 3.0))
 NEAR = 5  # trials that tell how far the noise model is off
 STEPS = 7  # of bisection: prices within a tenth
 RATES = (1e-5, 3.0)  # noise that all of the float model's bytes and time are worth

@@ -27,10 +27,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqto.contracts import EVALUATION, Answers, Ask, Plan, Space, Trial
+from seqto.contracts import EVALUATION, Answers, Ask, Layer, Plan, Space, Trial
 from seqto.pareto import front
 from seqto.strategies.aims import aims, damage_of, loss_curve, named, unpriced_bytes
 from seqto.strategies.noise import Descent, NoiseModel, derived_from, fit, is_static
+from seqto.strategies.pace import float_ms, paced
 from seqto.strategies.squeeze import squeeze
 
 BIAS_CORRECTION = "bias-correction"
@@ -57,15 +58,17 @@ class Frontier:
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: dict[str, Trial] = {}
         treatment = yield from self._treatment(space, known)
-        yield from self._run(anchors(space, treatment), known)
+        yield from self._run(anchors(space, treatment, timed=self.timed), known)
         damage = yield from self._probe(space, treatment)
-        model = corrected(fit(space, damage), known.values(), treatment)
+        profiled = corrected(fit(space, damage), known.values(), treatment)
+        model = paced(profiled, known.values())
         swept = self._sweeps(model)
         chosen = self._spread(model, [Plan.of(p, treatment) for p in swept], known)
         yield from self._run([(p, f"swept {i + 1}") for i, p in enumerate(chosen)], known)
         squeezed = self._squeezed(model, swept, known, treatment)
         yield from self._run(squeezed, known)
         for number in range(self.rounds):
+            model = paced(profiled, known.values())
             plans = aims(model, known, treatment, tolerance=self.tolerance, timed=self.timed)
             plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
             yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
@@ -212,28 +215,26 @@ class Frontier:
         """Changes to front plans that should give points no known trial dominates."""
         trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
         floor = harmless_damage(trials)
-        measured = [lifted(self._measured(t), floor) for t in trials]
+        measured = [lifted(self._measured(model, t), floor) for t in trials]
         on_front = [trials[i] for i in front(measured)] if measured else []
         limit = hopeless_damage(known.values())
         offers: list[tuple[tuple[float, ...], Plan, str]] = []
         for trial in on_front:
             if damage_of(trial) > limit:
                 continue
+            before = self._measured(model, trial)
             for plan, note, delta in self._moves(model, trial):
                 if plan.key not in known:
-                    point = tuple(
-                        a + b
-                        for a, b in zip(self._measured(trial), self._point(delta), strict=True)
-                    )
+                    point = tuple(a + b for a, b in zip(before, self._point(delta), strict=True))
                     offers.append((lifted(point, floor), plan, note))
         points = [point for point, _, _ in offers]
         better = [i for i in front([*points, *measured]) if i < len(points)]
         chosen = apart([points[i] for i in better], self.refine)
         return [offers[better[i]][1:] for i in sorted(chosen)]
 
-    def _measured(self, trial: Trial) -> tuple[float, ...]:
-        """Damage, bytes and (predicted scale of) milliseconds of a trial."""
-        time = trial.latency.median if trial.latency else 1e9
+    def _measured(self, model: NoiseModel, trial: Trial) -> tuple[float, ...]:
+        """Damage, bytes and milliseconds of a trial, as if the machine were always as fast."""
+        time = trial.latency.ratio * float_ms(model.space) if trial.latency else 1e9
         point = (damage_of(trial), float(trial.size_bytes), time)
         return point if self.timed else point[:2]
 
@@ -286,15 +287,28 @@ class Frontier:
 # ------------------------------------------------------------------------------------ small tools
 
 
-def anchors(space: Space, treatment: tuple[str, ...]) -> list[tuple[Plan, str]]:
-    """Plans that anybody would try first: the search must not miss them."""
+def anchors(
+    space: Space, treatment: tuple[str, ...], *, timed: bool = False
+) -> list[tuple[Plan, str]]:
+    """Plans that anybody would try first: the search must not miss them.
+
+    With time among the objectives, also one that tells what changing between floats and integers
+    costs: every other layer.
+    """
     found = [(Plan.of(good_uniform(space), treatment), "good uniform, rounded for the output")]
     families = dict.fromkeys(family(c) for menu in space.menu.values() for c in menu)
     for wanted in families:
         if wanted in ("fp32", "static-u8") or "s4" in wanted or wanted.startswith("dynamic"):
             continue
-        plan = {x.name: uniform_choice(space, x.name, wanted) for x in space.layers}
+        if "-s7-" in wanted and wanted.replace("-s7-", "-p8-") in families:
+            continue  # of few layers, which are in p8's uniform plan
+        plan = {x.name: uniform_choice(space, x, wanted) for x in space.layers}
         found.append((Plan.of(plan, treatment), f"uniform {wanted}"))
+    if timed:
+        plan = good_uniform(space)
+        for layer in space.layers[::2]:
+            plan[layer.name] = uniform_choice(space, layer, "weight-s8-channel")
+        found.append((Plan.of(plan, treatment), "every other layer static"))
     return list({plan.key: (plan, note) for plan, note in found}.values())
 
 
@@ -324,10 +338,12 @@ def family(code: str) -> str:
     return code.removesuffix("-round-output")
 
 
-def uniform_choice(space: Space, name: str, wanted: str) -> str:
+def uniform_choice(space: Space, layer: Layer, wanted: str) -> str:
     """The family's scheme where the layer has it; weightless layers follow a static plan."""
-    menu = space.menu[name]
-    found = [c for c in menu if family(c) == wanted]
+    menu = space.menu[layer.name]
+    # kernels that go by channel add no pairs; elsewhere one bit less does what p8 does
+    instead = wanted.replace("-p8-", "-s8-" if layer.depthwise else "-s7-")
+    found = [c for w in (wanted, instead) for c in menu if family(c) == w]
     if not found and is_static(wanted):
         found = [c for c in menu if is_static(c)]
     return found[0] if found else menu[0]

@@ -77,13 +77,22 @@ class NoiseModel:
 
     def tensor_prices(self, tensor: str, plan: Mapping[str, str]) -> Prices:
         """What one tensor costs under the schemes of the layers that touch it."""
-        maker = self.producer.get(tensor)
-        made_static = maker is not None and is_static(plan[maker])
-        reading = [is_static(plan[r]) for r in self.readers.get(tensor, ())]
-        if not made_static and True not in reading:
+        made, reading = self._touched(tensor, plan)
+        if not made and True not in reading:
             return 0.0, 0.0, 0.0
-        changes = int(not made_static) + int(made_static and False in reading)
+        changes = int(not made) + int(made and False in reading)
         return self.tensor[tensor], PAIR_BYTES, self.space.boundary_ms.get(tensor, 0.0) * changes
+
+    def changes(self, tensor: str, plan: Mapping[str, str]) -> int:
+        """How often a tensor is turned from floats to integers or back."""
+        made, reading = self._touched(tensor, plan)
+        return int(not made and True in reading) + int(made and False in reading)
+
+    def _touched(self, tensor: str, plan: Mapping[str, str]) -> tuple[bool, list[bool]]:
+        """Whether it is made as integers, and who reads it so."""
+        maker = self.producer.get(tensor)
+        made = maker is not None and is_static(plan[maker])
+        return made, [is_static(plan[r]) for r in self.readers.get(tensor, ())]
 
 
 class Descent:

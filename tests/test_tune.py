@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from seqto.cli import main
 from seqto.errors import ConfigError, JournalError
 from seqto.journal import read_events
 from seqto.model import sha256_of_file
+from seqto.variants import variant_of
 
 
 def seqto(*words: str | Path) -> tuple[int, str, str]:
@@ -508,3 +510,24 @@ def test_a_folder_that_is_no_run_folder_is_refused(done: Done, tmp_path: Path) -
     (tmp_path / "journal.jsonl").write_text('{"event":"trial"}\n')
     with pytest.raises(JournalError, match="no header"):
         tune(config=done.config, out=tmp_path)
+
+
+def test_what_is_chosen_for_its_time_has_been_timed_twice(tmp_path: Path) -> None:
+    """And the treatment that nobody chose is not rounded for the output: that takes long."""
+    path = runs.write_config(tmp_path)
+    result = tune(
+        config=path,
+        out=tmp_path / "run",
+        search__strategy="frontier",
+        search__objectives=["loss", "size", "latency"],
+        search__max_trials=14,
+    )
+    events = read_events(tmp_path / "run" / "journal.jsonl")
+    timed = Counter(e["number"] for e in events if e["event"] == "latency")
+    assert result.recommended
+    assert all(timed[number] >= 2 for number in result.recommended.values())
+    last = {e["number"]: e["latency"]["runs"] for e in events if e["event"] == "latency"}
+    assert all(last[n] >= 20 for n in result.recommended.values())  # both timings are in it
+    treatments = {t.plan.transforms for t in result.trials if "round-output" in str(t.plan.schemes)}
+    made = {p.parent.name for p in (tmp_path / "run" / "variants").glob("*/rounded.json")}
+    assert made == {"base", *(variant_of(t) for t in treatments)}

@@ -90,7 +90,12 @@ def _fields(group: str, record: Any) -> Json:
 def _strategy_json(settings: Settings) -> Json:
     search = settings.search
     known = {f.name for f in dataclasses.fields(plugins.find("seqto.strategies", search.strategy))}
-    values = {"order": search.order, "stop_loss": search.stop_loss, "objectives": search.objectives}
+    values = {
+        "order": search.order,
+        "stop_loss": search.stop_loss,
+        "objectives": search.objectives,
+        "tolerance": search.tolerance,
+    }
     return {"kind": search.strategy, **{k: v for k, v in values.items() if k in known}}
 
 

@@ -45,7 +45,7 @@ class Frontier:
     """Ends by itself after about `confirm` + `rounds` · `refine` trials; a budget may be less."""
 
     objectives: tuple[str, ...] = ("loss", "size", "latency")
-    tolerance: float = 0.02  # loss that the user puts up with
+    tolerance: float = 0.025  # loss that the user puts up with
     wants_ranking: ClassVar[bool] = False
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2

@@ -47,7 +47,7 @@ SETTINGS = {
     "search.treatments": ["equalize", "denormals", *(f"smooth-{a}" for a in ALPHAS)],
     "quantize.transforms": ["denormals", VANILLA],
     "constraints.bits": [8, 16, 32],
-    "search.objectives": ["loss", "size"],
+    "search.objectives": ["loss", "size", "latency"],  # else integer kernels are not offered
     "search.racing": False,
     "analysis.diagnose": False,
     "device.latency_s": 0.02,  # timed at the end, all in turn

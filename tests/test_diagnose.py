@@ -123,6 +123,7 @@ def test_saturating_kernels_are_named_with_their_layer_and_cure(activation: str)
     assert figures["device_err"] > 5 * figures["exact_err"]
     assert figures["u8_device_err"] < 0.2 * figures["device_err"]
     assert figures["s7_device_err"] < 0.2 * figures["device_err"]
+    assert figures["p8_device_err"] < 0.2 * figures["device_err"]
     assert saturation["figures"]["gone_with_s7"] == 1
     output = found["output"]["figures"]["damage"]
     assert output["planned"]["device"] > 5 * output["planned"]["exact"]

@@ -23,6 +23,7 @@ import nets
 import runs
 from seqto import Result, tune
 from seqto.cli import main
+from seqto.contracts import Ask, Plan
 from seqto.errors import ConfigError, JournalError
 from seqto.journal import read_events
 from seqto.model import sha256_of_file
@@ -531,3 +532,29 @@ def test_what_is_chosen_for_its_time_has_been_timed_twice(tmp_path: Path) -> Non
     treatments = {t.plan.transforms for t in result.trials if "round-output" in str(t.plan.schemes)}
     made = {p.parent.name for p in (tmp_path / "run" / "variants").glob("*/rounded.json")}
     assert made == {"base", *(variant_of(t) for t in treatments)}
+
+
+@dataclasses.dataclass
+class TimedPair:
+    """Asks for two plans with their times, and remembers what it was told."""
+
+    seen: list[float] = dataclasses.field(default_factory=list)
+
+    def search(self, space: Any, *, seed: int) -> Any:
+        names = [x.name for x in space.layers if x.weight]
+        plans = tuple(Plan.of({n: "fp16"}) for n in names[:2])
+        trials = yield Ask(plans, latency=True)
+        self.seen += [t.latency.ratio for t in trials]
+
+
+def test_a_resumed_search_is_told_the_times_of_the_first_one(tmp_path: Path) -> None:
+    """The chosen are timed again at the end; on replay that would send the search another way."""
+    path = runs.write_config(tmp_path)
+    asked: dict[str, Any] = {"search__objectives": ["loss", "size", "latency"]}
+    first, again = TimedPair(), TimedPair()
+    for strategy in (first, again):
+        tune(config=path, out=tmp_path / "run", strategy=strategy, **asked)
+    assert len(first.seen) == 2
+    assert again.seen == first.seen
+    events = read_events(tmp_path / "run" / "journal.jsonl")
+    assert len([e for e in events if e["event"] == "latency"]) > 2

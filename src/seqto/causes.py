@@ -83,6 +83,7 @@ def _output(whole: Mapping[str, Json], samples: int) -> Json:
 _CURES = {
     "channel": "per channel",
     "u8": "per channel with u8 weights",
+    "p8": "per channel with p8 weights",
     "s7": "per channel with s7 weights",
     "mse": "with mse ranges",
 }
@@ -103,10 +104,12 @@ def _saturation(rows: Sequence[Json], whole: Mapping[str, Json], flags: Sequence
     figures: Json = {
         "cpu_flags": list(flags),
         "layers": {
-            r["layer"]: _picked(r, "device_err exact_err off_share u8_device_err s7_device_err")
+            r["layer"]: _picked(
+                r, "device_err exact_err off_share u8_device_err p8_device_err s7_device_err"
+            )
             for r in hit
         },
-        "damage": {k: v for k, v in whole.items() if k in ("planned", "u8", "s7")},
+        "damage": {k: v for k, v in whole.items() if k in ("planned", "u8", "p8", "s7")},
     }
     if not hit:
         text = "saturating kernels: 0 layers (device and exact arithmetic agree within a step)"
@@ -135,7 +138,7 @@ def _saturation(rows: Sequence[Json], whole: Mapping[str, Json], flags: Sequence
 def _saturation_cure(worst: Json, cured: int, hit: int) -> str:
     parts = [
         f"{kind} weights ({percent(worst[f'{kind}_device_err'])})"
-        for kind in ("u8", "s7")
+        for kind in ("u8", "p8", "s7")
         if f"{kind}_device_err" in worst
     ]
     return (
@@ -188,7 +191,7 @@ def _ranges(rows: Sequence[Json], whole: Mapping[str, Json], damage: Mapping[str
     if catch:
         text += (
             f"; per channel {_number(len(catch))} would saturate on this device with s8 weights: "
-            "take u8 or s7"
+            "take u8 or p8"
         )
     return finding("ranges", text, names, figures)
 

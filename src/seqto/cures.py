@@ -34,10 +34,11 @@ def without_saturation(plan: Plan) -> dict[str, Plan]:
     """Ways to keep 8-bit products from saturating in 16 bits: {name: plan}.
 
     u8 weights go with u8 activations (runtimes have no kernel for s8 × u8) and a float bias
-    (their scales are not raised to hold an int32 one).
+    (their scales are not raised to hold an int32 one). p8 goes by channel.
     """
     return {
         "u8": changed(plan, weight="u8", activation="u8", bias="float", rounding=""),
+        "p8": changed(plan, weight="p8", granularity="channel", rounding=""),
         "s7": changed(plan, weight="s7", rounding=""),
     }
 

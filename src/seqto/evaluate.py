@@ -215,7 +215,7 @@ class Bench:
             self.store.calibration,
             layers,
             job["kinds"],
-            alive=lambda: channel.send({}),
+            told=channel.send,
         )
         path = self.folder / "variants" / job["variant"] / str(job["file"])
         return {"rows": rounded.save(found, path)}

@@ -106,8 +106,13 @@ def full_menu(
     extra: Sequence[str] = (),
     only: Sequence[str] = (),
     roundable: frozenset[str] = frozenset(),
+    timed: bool = True,
 ) -> tuple[dict[str, tuple[str, ...]], list[Json]]:
-    """Layer → codes it may have, and for each refusal {code, reason, layers}."""
+    """Layer → codes it may have, and for each refusal {code, reason, layers}.
+
+    Where nobody asks for time (`timed`), integer kernels are left out: what is only stored as
+    integers takes the same bytes and does less damage. A menu that is asked for stays as it is.
+    """
     total = max(1, sum(weight_bytes.values()))
     menu: dict[str, tuple[str, ...]] = {}
     refusals: dict[tuple[str, str], list[str]] = {}
@@ -139,7 +144,32 @@ def full_menu(
         {"code": code, "reason": reason, "layers": names}
         for (code, reason), names in refusals.items()
     ]
+    if not timed and not only:
+        smaller = _stored_only(layers, menu)
+        gone = [x.name for x in layers if smaller[x.name] != menu[x.name]]
+        if gone:
+            reason = "time is no objective, and weight-only schemes take no more bytes"
+            rows.append({"code": "an integer kernel", "reason": reason, "layers": gone})
+        menu = smaller
     return menu, rows
+
+
+def _stored_only(
+    layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """The menu without static and dynamic schemes, where weight-only ones are on it."""
+    kept: dict[str, tuple[str, ...]] = {}
+    for layer in layers:
+        codes = menu[layer.name]
+        if any(c.startswith("weight-s8") for c in codes):
+            codes = tuple(c for c in codes if not c.startswith(("static", "dynamic")))
+        kept[layer.name] = codes
+    if any(c.startswith("static") for x in layers if x.weight for c in kept[x.name]):
+        return kept
+    return {
+        x.name: kept[x.name] if x.weight else tuple(c for c in kept[x.name] if c == "fp32")
+        for x in layers
+    }
 
 
 def _candidates(

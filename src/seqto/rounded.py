@@ -63,10 +63,10 @@ class Rounding:
         ]
         done = 0
 
-        def hear(_message: Json, _arrays: list[Any]) -> None:
+        def hear(message: Json, _arrays: list[Any]) -> None:
             nonlocal done
+            done += "rounded" in message
             self.progress("rounding", done, len(wanted))
-            done += 1
 
         rows: list[Json] = []
         for ticket in self.pool.map(jobs, hear):
@@ -101,10 +101,13 @@ def round_layers(
     layers: Sequence[Layer],
     kinds: Sequence[str],
     *,
-    alive: Callable[[], object] = lambda: None,
+    told: Callable[[Json], object] = lambda _message: None,
 ) -> Rounded:
-    """Integers with small output error, for the layers whose inputs are finite."""
-    grams = grams_of(prepared, batches, layers)
+    """Integers with small output error, for the layers whose inputs are finite.
+
+    `told` hears of every sample and of every layer, so that nobody takes long work for a hang.
+    """
+    grams = grams_of(prepared, batches, layers, told=told)
     constants = Assembler(prepared, Statistics({}, {}))
     found: Rounded = {}
     for layer in layers:
@@ -113,12 +116,16 @@ def round_layers(
             axis = constants.channel_axis(layer)
             rounder = Rounder(layer, constants.weight(layer), gram.astype(np.float64), axis=axis)
             found |= {(layer.name, kind): q for kind, q in rounder.round(*kinds).items()}
-        alive()
+        told({"rounded": layer.name})
     return found
 
 
 def grams_of(
-    prepared: Prepared, batches: Batches, layers: Iterable[Layer]
+    prepared: Prepared,
+    batches: Batches,
+    layers: Iterable[Layer],
+    *,
+    told: Callable[[Json], object] = lambda _message: None,
 ) -> dict[str, NDArray[np.float32]]:
     """Layer → X Xᵀ of its unfolded input, of every other sample: rounding is judged by samples
     that it has not seen."""
@@ -132,6 +139,7 @@ def grams_of(
             rows = view.rows(values[view.source])
             with np.errstate(over="ignore", invalid="ignore"):
                 sums[name][turn % 2] += rows.T @ rows
+        told({"samples": turn + 1})
     return sums
 
 

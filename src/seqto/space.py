@@ -52,7 +52,7 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
         bytes_of=sizes,
         ranking=ranking,
         fixed=fixed,
-        transforms=_treatments(job, study, place),
+        transforms=_treatments(job, study, place, menu),
         **_profiles(job, study, place, menu),
         float_bytes=onnx_model.size_of(job.fetched.path),
     )
@@ -115,6 +115,7 @@ def _wide_menu(job: Job, study: Study, place: workplace.Workplace) -> dict[str, 
         weight_bytes={x.name: 4 * x.parameters for x in place.layers},
         only=job.settings.search.menu,
         roundable=frozenset(layer for layer, _ in place.assembler.rounded),
+        timed="latency" in job.settings.search.objectives,
     )
     if study.found("finding") is None:
         for row in refusals:
@@ -152,10 +153,19 @@ def _profiles(
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
 
 
-def _treatments(job: Job, study: Study, place: workplace.Workplace) -> tuple[tuple[str, ...], ...]:
-    """Variants of the float model that plans may be built on; made once, before the search."""
+def _treatments(
+    job: Job,
+    study: Study,
+    place: workplace.Workplace,
+    menu: Mapping[str, tuple[str, ...]],
+) -> tuple[tuple[str, ...], ...]:
+    """Variants of the float model that plans may be built on; made once, before the search.
+
+    They ease the rounding of activations: a menu that rounds none needs none.
+    """
     wanted = [job.settings.quantize.transforms]
-    if job.settings.search.strategy != "stepwise":
+    integer = any(c.startswith(("static", "dynamic")) for codes in menu.values() for c in codes)
+    if job.settings.search.strategy != "stepwise" and integer:
         wanted += [(t,) for t in job.settings.search.treatments]
     wanted = [w for w in dict.fromkeys(wanted) if w]
     if not wanted:

@@ -98,6 +98,7 @@ class Study:
         self.references: dict[str, judge.Reference] = {}
         self.trials: dict[str, Trial] = {}  # by plan key
         self.probed: dict[str, Trial] = {}
+        self.first_timed: dict[int, Latency] = {}  # by number: what the search has seen
         self.order: list[str] = []  # keys in the order they were asked
         self._replay()
 
@@ -110,6 +111,9 @@ class Study:
             if event["event"] == "probe":
                 trial = Trial.from_json(event["trial"])
                 self.probed[trial.plan.key] = trial
+            elif event["event"] == "latency":
+                found = Latency.from_json(event["latency"])
+                self.first_timed.setdefault(event["number"], found)
 
     def _attach(self, key: str, found: Measurement) -> None:
         trial = self.trials[key]
@@ -269,7 +273,11 @@ class Study:
             self.time([k for k in asked if known[k].latency is None and known[k].error is None])
         if any(p.key not in known for p in ask.plans):
             raise OutOfBudget
-        return [known[p.key] for p in ask.plans]
+        return [self._as_first_timed(known[p.key]) for p in ask.plans]
+
+    def _as_first_timed(self, trial: Trial) -> Trial:
+        """What is timed again at the end must not send a resumed search another way."""
+        return dataclasses.replace(trial, latency=self.first_timed.get(trial.number, trial.latency))
 
     def _round_for(self, plans: Iterable[Plan]) -> None:
         """Weights are rounded for the output when the first plan on their variant wants that."""
@@ -391,6 +399,7 @@ class Study:
         trial = self.trials[key]
         if trial.latency is not None:
             latency = judge.pooled(trial.latency, latency)
+        self.first_timed.setdefault(trial.number, latency)
         self.trials[key] = dataclasses.replace(trial, latency=latency)
         self.write({"event": "latency", "number": trial.number, "latency": latency.to_json()})
 

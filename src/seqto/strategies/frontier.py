@@ -350,10 +350,14 @@ def uniform_choice(space: Space, layer: Layer, wanted: str) -> str:
 
 
 def good_uniform(space: Space) -> dict[str, str]:
-    """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel."""
+    """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel.
+
+    On a menu without integer kernels: weight-only, eight bits.
+    """
     plan = {}
     for layer in space.layers:
-        wanted = ("static-s8", "static-u8") if layer.depthwise else ("static-u8", "static-s8")
+        exact = ("static-s8", "static-u8") if layer.depthwise else ("static-u8", "static-s8")
+        wanted = (*exact, "static", "weight-s8")
         menu = space.menu[layer.name]
         found = [c for prefix in wanted for c in menu if c.startswith(prefix)]
         plan[layer.name] = found[0] if found else menu[-1]

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from seqto import menu
+from seqto.contracts import Layer
+from seqto.devices.ort import Ort
+
+LAYERS = (
+    Layer("conv", "Conv", ("conv",), ("x",), "a", 5000, weight="w1", bias="b1"),
+    Layer("dw", "Conv", ("dw",), ("a",), "b", 90, weight="w2", bias="b2", depthwise=True),
+    Layer("add", "Add", ("add",), ("a", "b"), "c", 0),
+    Layer("fc", "Gemm", ("fc",), ("c",), "y", 4000, weight="w3", bias="b3"),
+)
+BYTES = {x.name: 4 * x.parameters for x in LAYERS}
+
+
+def offered(**more: object) -> dict[str, tuple[str, ...]]:
+    settings: dict[str, object] = {"weight_bytes": BYTES, "roundable": frozenset({"conv", "fc"})}
+    constraints = more.pop("constraints", menu.Constraints())
+    found, _ = menu.full_menu(LAYERS, Ort(), constraints, **{**settings, **more})  # type: ignore[arg-type]
+    return found
+
+
+def test_p8_takes_the_place_of_s7_where_it_can_be_made() -> None:
+    found = offered()
+    assert "static-p8-u8-channel-bias-float-round-output" in found["conv"]
+    assert not [c for c in found["conv"] if "-s7-" in c]
+    assert "static-s7-u8-channel-bias-float" in found["dw"]
+    assert not [c for c in found["dw"] if "-p8-" in c]
+
+
+def test_without_time_nothing_runs_on_integers() -> None:
+    found = offered(timed=False)
+    assert not [c for codes in found.values() for c in codes if c.startswith(("static", "dynamic"))]
+    assert found["add"] == ("fp32",)
+    assert "weight-s8-channel-round-output" in found["conv"]
+    _, rows = menu.full_menu(LAYERS, Ort(), menu.Constraints(), weight_bytes=BYTES, timed=False)
+    (row,) = [r for r in rows if r["code"] == "an integer kernel"]
+    assert set(row["layers"]) == {"conv", "dw", "add", "fc"}
+
+
+def test_a_target_that_is_integer_only_keeps_its_kernels_without_time() -> None:
+    found = offered(timed=False, constraints=menu.Constraints(integer_only=True))
+    assert all(c.startswith("static") for n in ("conv", "dw", "fc") for c in found[n])
+    assert "static-u8" in found["add"]
+
+
+def test_a_menu_that_is_asked_for_stays_as_it_is() -> None:
+    asked = ("static-u8-u8-channel-bias-float", "weight-s8-channel")
+    assert offered(timed=False, only=asked)["conv"] == ("fp32", *asked)

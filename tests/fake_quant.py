@@ -21,7 +21,8 @@ from onnx import helper, numpy_helper
 import nets
 from seqto.assemble import Assembler
 from seqto.contracts import FP32, Layer, Plan, Scheme
-from seqto.model import OUTPUT_OP, SAME_SCALE_OPS, upgrade
+from seqto.layers import OUTPUT_OP, SAME_SCALE_OPS
+from seqto.model import upgrade
 from seqto.schemes import integers
 from seqto.schemes.parts import quantized_weight
 

@@ -13,7 +13,8 @@ from onnx import helper, numpy_helper
 import nets
 from seqto import model as onnx_model
 from seqto.errors import ModelError
-from seqto.model import OUTPUT_OP, load, open_prepared, opset_of, prepare, same_answers, to_bytes
+from seqto.layers import OUTPUT_OP
+from seqto.model import load, open_prepared, opset_of, prepare, same_answers, to_bytes
 
 
 def moved(original: Any, prepared: onnx_model.Prepared, feeds: dict[str, Any]) -> float:

@@ -28,8 +28,9 @@ import stock
 from seqto.assemble import Assembler
 from seqto.calibrate import calibrate
 from seqto.contracts import Layer, Plan
+from seqto.layers import OUTPUT_OP
 from seqto.menu import default_schemes
-from seqto.model import OUTPUT_OP, Prepared, load, prepare
+from seqto.model import Prepared, load, prepare
 
 Feeds = list[dict[str, NDArray[Any]]]
 

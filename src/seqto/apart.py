@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from seqto.assemble import Assembler, Statistics
 from seqto.contracts import Layer, Plan
-from seqto.model import OUTPUT_OP, Prepared
+from seqto.layers import OUTPUT_OP
+from seqto.model import Prepared
 
 Values = Mapping[str, NDArray[Any]]
 OWN_INPUT = "@in"  # behind a tensor's name: the copy that is fed from outside

@@ -17,15 +17,8 @@ from numpy.typing import NDArray
 
 from seqto.contracts import FP32, Json, Layer, Plan, Scheme
 from seqto.errors import PlanError, nearest
-from seqto.model import (
-    FOLLOWING_ACTIVATIONS,
-    LOWEST_OPSET,
-    OUTPUT_OP,
-    SAME_SCALE_OPS,
-    Prepared,
-    to_bytes,
-    upgrade,
-)
+from seqto.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS
+from seqto.model import LOWEST_OPSET, Prepared, to_bytes, upgrade
 from seqto.schemes import dynamic, integers
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.parts import INT4_OPSET, INT16_OPSET, Part, make_part, tensor

@@ -93,6 +93,18 @@ class Scheme:
     def is_float(self) -> bool:
         return self.kind in ("fp32", "fp16")
 
+    @property
+    def kernel(self) -> str:
+        """The kernel family that it runs on: what is folded at load (fp16, weight-only) runs as
+        float, every signed static weight as int8."""
+        if self.kind in ("fp32", "fp16", "weight"):
+            return "float"
+        if self.kind == "dynamic":
+            return "dynamic"
+        signed = "u8" if self.weight == "u8" else "s8"
+        granularity = "tensor" if self.granularity == "tensor" else "channel"
+        return f"static-{signed}-{self.activation}-{granularity}"
+
     @classmethod
     def parse(cls, code: str) -> Scheme:
         """The scheme that a code names: the inverse of `str`."""

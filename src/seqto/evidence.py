@@ -29,7 +29,7 @@ from seqto.calibrate import calibrate
 from seqto.contracts import Device, Json, Layer, Plan, Scheme, Session
 from seqto.cures import changed, cures, without_saturation
 from seqto.errors import DeviceError, PlanError
-from seqto.model import OUTPUT_OP, SAME_SCALE_OPS
+from seqto.layers import OUTPUT_OP, SAME_SCALE_OPS
 from seqto.schemes import integers
 from seqto.schemes.parts import holds_bias, quantized_weight
 

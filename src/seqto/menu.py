@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from seqto.assemble import unfit
 from seqto.contracts import Device, Json, Layer, Scheme
 from seqto.errors import ConfigError, PlanError, nearest
-from seqto.model import OUTPUT_OP
+from seqto.layers import OUTPUT_OP
 
 # what `frontier` may choose from, by a layer's kind; a device and constraints narrow it
 WEIGHTED = (

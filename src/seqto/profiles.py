@@ -1,7 +1,6 @@
 """From a few profiled uniform plans to milliseconds of every (layer, scheme).
 
-Schemes that run the same kernel share a profile: what is folded at load (fp16, weight-only) runs
-as float, four-bit static as eight-bit static.
+Schemes that run the same kernel share a profile.
 """
 
 from __future__ import annotations
@@ -12,22 +11,10 @@ from typing import Any
 from seqto.contracts import Json, Layer, Plan, Scheme
 
 
-def kernel_of(code: str) -> str:
-    """The name of the kernel family that a scheme runs on."""
-    scheme = Scheme.parse(code)
-    if scheme.kind in ("fp32", "fp16", "weight"):
-        return "float"
-    if scheme.kind == "dynamic":
-        return "dynamic"
-    signed = "u8" if scheme.weight == "u8" else "s8"
-    granularity = "tensor" if scheme.granularity == "tensor" else "channel"
-    return f"static-{signed}-{scheme.activation}-{granularity}"
-
-
 def profile_plans(layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]) -> dict[str, Plan]:
     """Kernel family → a plan that runs as many layers as possible on it; and an alternating one."""
     families = dict.fromkeys(
-        kernel_of(c) for x in layers if x.weight for c in menu[x.name] if c != "fp32"
+        Scheme.parse(c).kernel for x in layers if x.weight for c in menu[x.name] if c != "fp32"
     )
     plans = {"float": Plan()}
     for family in families:
@@ -35,14 +22,11 @@ def profile_plans(layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]) 
             continue
         chosen = {}
         for layer in layers:
-            static = family.startswith("static")
-            fitting = [
-                c
-                for c in menu[layer.name]
-                if (kernel_of(c) == family if layer.weight else static and c.startswith("static"))
-            ]
-            if fitting:
-                chosen[layer.name] = fitting[0]
+            for code in menu[layer.name]:
+                own = Scheme.parse(code)
+                follows = own.kind == "static" and family.startswith("static")
+                if own.kernel == family if layer.weight else follows:
+                    chosen.setdefault(layer.name, code)
         plans[family] = Plan.of(chosen)
     static_plans = [p for f, p in plans.items() if f.startswith("static")]
     if static_plans:
@@ -63,7 +47,7 @@ def latency_table(
     latency = {}
     for layer in layers:
         for code in menu[layer.name]:
-            family = kernel_of(code)
+            family = Scheme.parse(code).kernel
             if not layer.weight and family.startswith("static"):
                 found = [f for f in profiles if f.startswith("static")]
                 family = found[0] if found else "float"

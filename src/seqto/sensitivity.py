@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from seqto.assemble import Assembler
 from seqto.contracts import Json, Layer, LayerError, Plan, Scheme
-from seqto.model import OUTPUT_OP
+from seqto.layers import OUTPUT_OP
 from seqto.schemes import integers
 from seqto.schemes.parts import quantized_weight
 

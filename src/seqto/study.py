@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from seqto import judge
 from seqto.candidate import Candidate
+from seqto.clock import Clock, Timing
 from seqto.contracts import (
     CALIBRATION,
     EVALUATION,
@@ -47,16 +48,6 @@ class Budget:
     max_minutes: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How latency is measured."""
-
-    threads: int = 0
-    seconds: float = 1.0
-    batch: int | None = None
-    group: int = 5  # candidates that are interleaved with one float model
-
-
 FLOAT_MODEL = "float model"  # the kind of finding that says what stands for it
 SEARCH_SHARE = 0.85  # of the time; the rest is for timing, held-out figures and the report
 
@@ -87,7 +78,8 @@ class Study:
         began: float | None = None,
     ) -> None:
         self.journal, self.pool, self.store = journal, pool, store
-        self.task, self.device, self.budget, self.timing = task, device, budget, timing
+        self.task, self.device, self.budget = task, device, budget
+        self.clock = Clock(pool, timing)
         self.probes = probes
         self.racing = racing and set(race_objectives) <= {"loss", "size"}
         self.chunk = chunk
@@ -305,7 +297,7 @@ class Study:
             return 0.0
         a_row = spent[len(spent) // 2] / max(1, self.store.rows(EVALUATION))
         # the float model and about four trials, on all workers; and their latencies
-        return 5 * a_row * self.store.rows(REPORT) / self.pool.size + 5 * self.timing.seconds
+        return 5 * a_row * self.store.rows(REPORT) / self.pool.size + 5 * self.clock.timing.seconds
 
     def _run(
         self, fresh: Mapping[str, tuple[Plan, str]], *, split: str, probe: bool, before: int
@@ -353,47 +345,15 @@ class Study:
 
         A search stops timing when its time is up; the final figures are always made.
         """
-        for start in range(0, len(keys), self.timing.group):
-            chosen = keys[start : start + self.timing.group]
-            for key, found in self._timed(chosen).items():
-                self._record_latency(key, found)
+        for start in range(0, len(keys), self.clock.timing.group):
+            chosen = keys[start : start + self.clock.timing.group]
+            plans = [self.trials[k].plan for k in chosen]
+            times = self.clock.measure(plans, float_plan=self.float_plan)
+            for key, found in zip(chosen, times, strict=True):
+                if found is not None:
+                    self._record_latency(key, found)
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
                 break
-
-    def _timed(self, keys: Sequence[str]) -> dict[str, Latency]:
-        ticket = self._latency_job([self.trials[k].plan for k in keys])
-        if ticket.result is None and len(keys) > 1:  # one of them spoils it for the rest
-            found: dict[str, Latency] = {}
-            for key in keys:
-                found.update(self._timed([key]))
-            return found
-        if ticket.result is None:
-            return {}
-        times, throughput = ticket.result["times_ms"], ticket.result["throughput"]
-        return {
-            key: judge.latency_from(
-                times[0],
-                times[i],
-                throughput=throughput[i] if throughput else None,
-                batch=self.timing.batch,
-            )
-            for i, key in enumerate(keys, start=1)
-        }
-
-    def _latency_job(self, plans: Sequence[Plan]) -> Ticket:
-        job = {
-            "kind": "latency",
-            "float": self.float_plan,
-            "plans": [p.to_json() for p in plans],
-            "split": CALIBRATION,
-            "threads": self.timing.threads,
-            "seconds": self.timing.seconds * (len(plans) + 1),
-            "min_rounds": 10,
-            "max_rounds": 400,
-            "batch": self.timing.batch,
-        }
-        (ticket,) = self.pool.map([job])
-        return ticket
 
     def _record_latency(self, key: str, latency: Latency) -> None:
         trial = self.trials[key]
@@ -404,14 +364,7 @@ class Study:
         self.write({"event": "latency", "number": trial.number, "latency": latency.to_json()})
 
     def time_baseline(self) -> Latency | None:
-        ticket = self._latency_job([])
-        if ticket.result is None:
-            return None
-        times = ticket.result["times_ms"][0]
-        throughput = ticket.result["throughput"]
-        return judge.latency_from(
-            times, times, throughput=throughput[0] if throughput else None, batch=self.timing.batch
-        )
+        return self.clock.baseline(self.float_plan)
 
     def timings(self, number: int) -> int:
         """How often a trial has been timed, in this or an earlier run."""

@@ -16,6 +16,7 @@ from typing import Any
 from seqto import config as configuration
 from seqto import model as onnx_model
 from seqto import workplace
+from seqto.clock import Timing
 from seqto.config import Settings
 from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
 from seqto.errors import ConfigError, JournalError
@@ -25,7 +26,7 @@ from seqto.job import Job, calibration_methods, fetch, make_job, rounding_types
 from seqto.journal import Journal, read_events
 from seqto.rounded import Rounding
 from seqto.space import analysis, make_space
-from seqto.study import Budget, Listener, Study, Timing, replayed
+from seqto.study import Budget, Listener, Study, replayed
 from seqto.workers import Pool
 
 JOURNAL = "journal.jsonl"

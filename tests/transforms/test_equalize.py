@@ -9,6 +9,7 @@ from small_nets import Net, difference, peaks, reasons, spread, weight_of
 
 from seqto import model
 from seqto.errors import ConfigError
+from seqto.layers import list_layers
 from seqto.transforms.equalize import Equalize
 
 MAP = (3, 6, 6)
@@ -283,7 +284,7 @@ def test_the_argument_and_all_names_stay_as_they_are() -> None:
     assert model.to_bytes(prepared.proto) == before
     assert all(np.array_equal(copies[n], given_peaks[n]) for n in copies)
     assert [n.name for n in applied.proto.graph.node] == [n.name for n in prepared.proto.graph.node]
-    assert tuple(model.list_layers(applied.proto)) == prepared.layers
+    assert tuple(list_layers(applied.proto)) == prepared.layers
     assert {numpy_helper.to_array(t).dtype for t in applied.proto.graph.initializer} == {
         numpy_helper.to_array(t).dtype for t in prepared.proto.graph.initializer
     }

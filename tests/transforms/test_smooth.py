@@ -9,6 +9,7 @@ from small_nets import Net, difference, peaks, reasons, weight_of
 
 from seqto import model
 from seqto.errors import ConfigError
+from seqto.layers import list_layers
 from seqto.transforms.smooth import Smooth
 
 MAP = (3, 6, 6)
@@ -36,7 +37,7 @@ def excite(kind: str, *, seed: int = 0):
 def input_peak_spread(prepared, proto, layer: str) -> float:
     changed = model.Prepared(
         proto,
-        tuple(model.list_layers(proto)),
+        tuple(list_layers(proto)),
         prepared.inputs,
         prepared.outputs,
         prepared.opset,
@@ -109,7 +110,7 @@ def test_behind_hard_swish_a_mul_is_inserted_when_asked_for() -> None:
     assert applied.notes == ("1 Mul inserted: b",)
     assert difference(prepared, applied.proto) < 1e-5
     assert input_peak_spread(prepared, applied.proto, "b") < 1.001
-    assert [x.name for x in model.list_layers(applied.proto)] == [x.name for x in prepared.layers]
+    assert [x.name for x in list_layers(applied.proto)] == [x.name for x in prepared.layers]
     made = next(n for n in applied.proto.graph.node if n.name == "b/smooth")
     factors = next(t for t in applied.proto.graph.initializer if t.name == made.input[1])
     assert list(factors.dims) == [1, 8, 1, 1]
@@ -147,7 +148,7 @@ def test_applied_twice_the_names_stay_apart() -> None:
     once = smooth.apply(prepared, peaks(prepared)).proto
     again = model.Prepared(
         once,
-        tuple(model.list_layers(once)),
+        tuple(list_layers(once)),
         prepared.inputs,
         prepared.outputs,
         prepared.opset,

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.contracts import Plan, Space, Trial
-from seqto.profiles import kernel_of
+from seqto.contracts import Plan, Scheme, Space, Trial
 from seqto.strategies.noise import NoiseModel
 
 FLOAT = "float"
@@ -37,7 +36,8 @@ def paced(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:
     timed = [t for t in trials if t.latency is not None and _is_priced(space, t.plan)]
     if whole <= 0 or not timed:
         return model
-    families = list(dict.fromkeys(kernel_of(c) for _, c in space.latency_of))
+    kernel = {code: Scheme.parse(code).kernel for _, code in space.latency_of}
+    families = list(dict.fromkeys(kernel.values()))
     free = [f for f in families if f != FLOAT]  # the float model's own ratio is one
     rows = np.array([_features(model, t.plan, [FLOAT, *free]) for t in timed])
     ratios = np.array([t.latency.ratio for t in timed if t.latency is not None])
@@ -53,7 +53,7 @@ def paced(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:
         model,
         space=dataclasses.replace(
             space,
-            latency_of={k: ms * factor[kernel_of(k[1])] for k, ms in space.latency_of.items()},
+            latency_of={k: ms * factor[kernel[k[1]]] for k, ms in space.latency_of.items()},
             boundary_ms={n: ms * per_ms + per_change for n, ms in space.boundary_ms.items()},
         ),
     )
@@ -69,7 +69,7 @@ def _features(model: NoiseModel, plan: Plan, families: Sequence[str]) -> list[fl
     codes = _whole(space, plan)
     spent = dict.fromkeys(families, 0.0)
     for name, code in codes.items():
-        spent[kernel_of(code)] += space.latency_of[(name, code)]
+        spent[Scheme.parse(code).kernel] += space.latency_of[(name, code)]
     changes = {t: model.changes(t, codes) for t in model.tensor}
     changing = sum(space.boundary_ms.get(t, 0.0) * count for t, count in changes.items())
     return [*spent.values(), changing, float(sum(changes.values()))]

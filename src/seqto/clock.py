@@ -1,0 +1,64 @@
+"""Latency of plans: measured alone on the device, in turn with the float model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from seqto.contracts import CALIBRATION, Json, Latency, Plan
+from seqto.judge import latency_from
+from seqto.workers import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How latency is measured."""
+
+    threads: int = 0
+    seconds: float = 1.0
+    batch: int | None = None
+    group: int = 5  # candidates that are interleaved with one float model
+
+
+class Clock:
+    """Asks one worker at a time; nothing else runs meanwhile."""
+
+    def __init__(self, pool: Pool, timing: Timing) -> None:
+        self._pool, self.timing = pool, timing
+
+    def measure(self, plans: Sequence[Plan], *, float_plan: Json | None) -> list[Latency | None]:
+        """One latency a plan, beside one float session; None for what cannot be timed."""
+        result = self._interleaved(plans, float_plan)
+        if result is None and len(plans) > 1:  # one of them spoils it for the rest
+            return [self.measure([p], float_plan=float_plan)[0] for p in plans]
+        if result is None:
+            return [None]
+        return [self._latency(result, i) for i in range(1, len(plans) + 1)]
+
+    def baseline(self, float_plan: Json | None) -> Latency | None:
+        result = self._interleaved([], float_plan)
+        return None if result is None else self._latency(result, 0)
+
+    def _latency(self, result: Json, place: int) -> Latency:
+        times, throughput = result["times_ms"], result["throughput"]
+        return latency_from(
+            times[0],
+            times[place],
+            throughput=throughput[place] if throughput else None,
+            batch=self.timing.batch,
+        )
+
+    def _interleaved(self, plans: Sequence[Plan], float_plan: Json | None) -> Json | None:
+        job = {
+            "kind": "latency",
+            "float": float_plan,
+            "plans": [p.to_json() for p in plans],
+            "split": CALIBRATION,
+            "threads": self.timing.threads,
+            "seconds": self.timing.seconds * (len(plans) + 1),
+            "min_rounds": 10,
+            "max_rounds": 400,
+            "batch": self.timing.batch,
+        }
+        (ticket,) = self._pool.map([job])
+        return ticket.result

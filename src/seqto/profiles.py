@@ -20,7 +20,7 @@ def profile_plans(layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]) 
     for family in families:
         if family == "float":
             continue
-        chosen = {}
+        chosen: dict[str, str] = {}
         for layer in layers:
             for code in menu[layer.name]:
                 own = Scheme.parse(code)

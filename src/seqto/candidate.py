@@ -19,7 +19,7 @@ class Candidate:
         note: str,
         view: judge.Judge,
         *,
-        rivals: Sequence[tuple[int, float]] = (),
+        rivals: Sequence[tuple[int, int]] = (),
         by_content: Mapping[str, Trial] | None = None,
         leaders: dict[str, Candidate] | None = None,
     ) -> None:
@@ -53,8 +53,12 @@ class Candidate:
         return self.leader is None or self.leader.concluded is not None
 
     def _hopeless(self) -> bool:
-        _, low, _ = self.view.interval()
-        return any(size <= self.size_bytes and high < low for size, high in self.rivals)
+        """Whether a rival (bytes, changed answers) beats it for sure, whatever is still to come."""
+        own = (self.size_bytes, self.view.changed)
+        return any(
+            size <= own[0] and changed <= own[1] and (size, changed) != own
+            for size, changed in self.rivals
+        )
 
     def trial(self, ticket: Ticket) -> Trial:
         failure = ticket.failure

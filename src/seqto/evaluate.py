@@ -99,13 +99,18 @@ class Bench:
         """Run chunk by chunk; a chunk is sent when it is done, `stopped` is asked between."""
         seconds = 0.0
         batch, chunk, end = job["batch"], job["chunk"], job["rows"]
+        order = job.get("order")
         for start in range(job.get("first", 0), end, chunk):
             if channel.stopped:
                 break
             stop = min(start + chunk, end)
             parts: list[list[NDArray[Any]]] = []
             for first in range(start, stop, batch):
-                feeds = self.store.batch(job["split"], first, min(first + batch, stop))
+                last = min(first + batch, stop)
+                if order is None:
+                    feeds = self.store.batch(job["split"], first, last)
+                else:
+                    feeds = self.store.pick(job["split"], order[first:last])
                 began = time.perf_counter()
                 parts.append(session.run(feeds))
                 seconds += time.perf_counter() - began

@@ -39,15 +39,20 @@ class Reference:
     def accuracy(self) -> float | None:
         return None if self.right is None else float(self.right.mean())
 
-    def slice(self, start: int, stop: int) -> list[NDArray[Any]]:
-        return [o[start:stop] for o in self.outputs]
-
 
 class Judge:
-    """Collects a candidate's chunks in order; can say early that it is hopeless."""
+    """Collects a candidate's chunks, which come in `order` (of rows of the split)."""
 
-    def __init__(self, reference: Reference, *, device: str, rows: int) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        *,
+        device: str,
+        rows: int,
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
         self.reference, self.device, self.rows = reference, device, rows
+        self.order = np.arange(rows) if order is None else order
         self.agreed: list[NDArray[np.bool_]] = []
         self.right: list[NDArray[np.bool_]] = []
         self.misses: list[NDArray[np.bool_]] = []
@@ -60,11 +65,12 @@ class Judge:
         if self.stopped or start != self.seen:
             return  # chunks that were under way when the judge had seen enough
         stop = start + len(outputs[0])
-        want = self.reference.slice(start, stop)
+        rows = self.order[start:stop]
+        want = [o[rows] for o in self.reference.outputs]
         task = self.reference.task
         self.agreed.append(np.asarray(task.agree(want, outputs), dtype=bool))
         if self.reference.labels is not None:
-            labels = self.reference.labels[start:stop]
+            labels = self.reference.labels[rows]
             self.right.append(np.asarray(task.correct(outputs, labels), dtype=bool))
         if hasattr(task, "top_k_misses"):
             self.misses.append(task.top_k_misses(want, outputs))
@@ -74,19 +80,28 @@ class Judge:
         self.squares.append((gap**2).sum(axis=1))
         self.seen = stop
 
-    def interval(self) -> tuple[int, float, float]:
-        wrong = int(sum(np.count_nonzero(~a) for a in self.agreed))
-        low, high = wilson(wrong, self.seen) if self.seen else (0.0, 1.0)
-        return wrong, low, high
+    @property
+    def changed(self) -> int:
+        """Answers that differ so far: in the end it will be no fewer."""
+        return int(sum(np.count_nonzero(~a) for a in self.agreed))
 
     @property
     def complete(self) -> bool:
         return self.seen >= self.rows
 
+    def _loss(self) -> Loss:
+        """Of all rows; where some are missing, the least that it can be, and its bounds."""
+        wrong = self.changed
+        if not self.complete:
+            most = wrong + self.rows - self.seen
+            return Loss(wrong / self.rows, wrong / self.rows, most / self.rows, self.seen)
+        bits = np.empty(self.seen, dtype=bool)
+        bits[self.order] = np.concatenate(self.agreed)
+        low, high = wilson(wrong, self.seen)
+        return Loss(wrong / self.seen, low, high, self.seen, np.packbits(bits).tobytes().hex())
+
     def measurement(self) -> Measurement:
-        bits = np.concatenate(self.agreed)
-        wrong, low, high = self.interval()
-        loss = Loss(wrong / self.seen, low, high, self.seen, np.packbits(bits).tobytes().hex())
+        loss = self._loss()
         right = self.reference.right
         labelled = bool(self.right)
         return Measurement(
@@ -94,7 +109,9 @@ class Judge:
             device=self.device,
             loss=loss,
             accuracy=float(np.concatenate(self.right).mean()) if labelled else None,
-            baseline_accuracy=float(right[: self.seen].mean()) if right is not None else None,
+            baseline_accuracy=float(right[self.order[: self.seen]].mean())
+            if right is not None
+            else None,
             top_k_loss=float(np.concatenate(self.misses).mean()) if self.misses else None,
             kendall_tau=float(np.concatenate(self.taus).mean()) if self.taus else None,
             damage=float(np.concatenate(self.squares).mean()) / self.reference.variance,

@@ -211,7 +211,14 @@ class SampleStore:
     def batch(self, split: str, start: int, stop: int) -> dict[str, Array]:
         """Rows start to stop of a split (cut at its end), normalised, by input name."""
         first, last = self._span(split)
-        rows = slice(min(first + start, last), min(first + stop, last))
+        return self._read(slice(min(first + start, last), min(first + stop, last)))
+
+    def pick(self, split: str, rows: Sequence[int]) -> dict[str, Array]:
+        """The same for any rows of a split, in the order given."""
+        first, _ = self._span(split)
+        return self._read(first + np.asarray(rows, dtype=np.int64))
+
+    def _read(self, rows: slice | NDArray[np.int64]) -> dict[str, Array]:
         preprocess = self.preprocess
         out: dict[str, Array] = {}
         for spec, file in zip(self.inputs, self.record["files"], strict=True):

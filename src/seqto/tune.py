@@ -105,7 +105,8 @@ def run(job: Job) -> Result:
 def _gated(result: Result, max_loss: float | None) -> Result:
     if max_loss is None:
         return result
-    met = any(t.loss is not None and t.loss.value <= max_loss for t in result.trials)
+    whole = [t for t in result.trials if not any(m.stopped_early for m in t.measurements.values())]
+    met = any(t.loss is not None and t.loss.value <= max_loss for t in whole)
     return dataclasses.replace(result, met_max_loss=met)
 
 

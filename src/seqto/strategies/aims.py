@@ -132,7 +132,8 @@ def _meet(model: NoiseModel, aim: Aim, noise: float) -> dict[str, str] | None:
 
 def loss_curve(trials: Iterable[Trial]) -> LossCurve | None:
     """What a loss costs in damage, by the trials so far."""
-    return LossCurve.fit((damage_of(t), t.loss.value, t.loss.samples) for t in trials if t.loss)
+    whole = [t for t in trials if t.loss and not t.measurements[EVALUATION].stopped_early]
+    return LossCurve.fit((damage_of(t), t.loss.value, t.loss.samples) for t in whole if t.loss)
 
 
 def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import runs
 from seqto import Result, tune
 from seqto.candidate import Candidate
-from seqto.contracts import Plan
+from seqto.contracts import Ask, Plan
 from seqto.judge import Judge, Reference
 from seqto.tasks.classification import Classification
 
@@ -66,12 +66,22 @@ def test_what_is_stopped_would_have_been_dominated(seed: int, size: int, changed
         assert loss.agreement == ""
 
 
+class GoodThenBad:
+    """First a small plan that loses little, then larger ones that lose more."""
+
+    def search(self, space: Any, *, seed: int) -> Any:
+        weighted = [x.name for x in space.layers if x.weight]
+        yield Ask((Plan.of(dict.fromkeys(weighted, "weight-s8-channel")),))
+        for name in weighted:
+            yield Ask((Plan.of({n: c for n, c in space.default.items() if n != name}),))
+
+
 def test_the_front_is_the_same_with_fewer_samples(tmp_path: Path) -> None:
     path = runs.write_config(tmp_path)
-    results: dict[bool, Result] = {
-        racing: tune(config=path, out=tmp_path / f"run-{racing}", search__racing=racing)
-        for racing in (True, False)
-    }
+    results: dict[bool, Result] = {}
+    for racing in (True, False):
+        out = tmp_path / f"run-{racing}"
+        results[racing] = tune(config=path, out=out, strategy=GoodThenBad(), search__racing=racing)
     fronts = {
         racing: {(t.size_bytes, t.loss.value) for t in r.trials if t.number in r.front and t.loss}
         for racing, r in results.items()

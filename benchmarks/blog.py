@@ -93,15 +93,19 @@ def links(space: Space) -> dict[str, Plan]:
     from seqto.contracts import Plan
     from seqto.menu import skipped
 
+    def treated(schemes: Mapping[str, str], *transforms: str) -> Plan:
+        """On the treated float model; on the plain one where the treatment finds nothing to do."""
+        return Plan.of(schemes, transforms if transforms in space.transforms else ())
+
     tensor, channel = uniform(space, granularity="tensor"), uniform(space, granularity="channel")
     found = {"per-tensor": Plan.of(tensor), "per-channel": Plan.of(channel)}
     for name, (is_channel, alpha) in SWEPT.items():
-        found[name] = Plan.of(channel if is_channel else tensor, (f"smooth-{alpha}",))
-    found["per-tensor + smooth 0.5"] = Plan.of(tensor, (VANILLA,))
-    found["per-channel + smooth 0.5"] = Plan.of(channel, (VANILLA,))
-    found["per-tensor + equalize"] = Plan.of(tensor, ("equalize",))
-    found["per-channel + equalize"] = Plan.of(channel, ("equalize",))
-    found["per-channel + vanished weights zeroed"] = Plan.of(channel, ("denormals",))
+        found[name] = treated(channel if is_channel else tensor, f"smooth-{alpha}")
+    found["per-tensor + smooth 0.5"] = treated(tensor, VANILLA)
+    found["per-channel + smooth 0.5"] = treated(channel, VANILLA)
+    found["per-tensor + equalize"] = treated(tensor, "equalize")
+    found["per-channel + equalize"] = treated(channel, "equalize")
+    found["per-channel + vanished weights zeroed"] = treated(channel, "denormals")
     free = uniform(space, granularity="channel", bias="float")
     found["per-channel + float bias"] = Plan.of(free)
     both = ("denormals", VANILLA)

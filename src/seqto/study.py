@@ -55,6 +55,7 @@ class Budget:
 
 
 FLOAT_MODEL = "float model"  # the kind of finding that says what stands for it
+RACE_CHUNKS = 40  # parts of the samples after each of which a candidate may be stopped
 SEARCH_SHARE = 0.85  # of the time; the rest is for timing, held-out figures and the report
 
 
@@ -208,8 +209,8 @@ class Study:
         stands_in = any(e.get("kind") == FLOAT_MODEL for e in self.journal.events)
         return Plan().to_json() if stands_in else None
 
-    def _job(self, plan: Plan | None, split: str, rows: int) -> Json:
-        chunk = self.chunk or max(self.batch, -(-rows // 10))
+    def _job(self, plan: Plan | None, split: str, rows: int, *, chunks: int = 10) -> Json:
+        chunk = self.chunk or max(self.batch, -(-rows // chunks))
         return {
             "kind": "evaluate",
             "plan": self.float_plan if plan is None else plan.to_json(),
@@ -324,7 +325,7 @@ class Study:
             candidate = Candidate(
                 number, plan, note, view, rivals=rivals, by_content=by_content, leaders=leaders
             )
-            job = self._job(plan, split, rows)
+            job = self._job(plan, split, rows, chunks=10 if order is None else RACE_CHUNKS)
             if order is not None:
                 job["order"] = order.tolist()
             ticket = self.pool.submit(job, candidate.hear)

@@ -445,11 +445,10 @@ class _Walk:
 
     def _keep_used_constants(self) -> None:
         used = {x for n in self.nodes for x in n.input}
+        made = {x for n in self.nodes for x in n.output}
         for item in self.base.graph.initializer:
-            if item.name in used and item.name not in self.initializers:
-                made_here = any(item.name in n.output for n in self.nodes)
-                if not made_here:
-                    self.initializers[item.name] = item
+            if item.name in used and item.name not in made:
+                self.initializers.setdefault(item.name, item)
 
 
 def describe(assembled: Assembled) -> Json:

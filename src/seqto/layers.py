@@ -55,8 +55,8 @@ def list_layers(proto: Any) -> list[Layer]:
     return layers
 
 
-def float_tensors(proto: Any) -> set[str]:
-    """Names of the tensors that hold float32; shape arithmetic must never be quantized."""
+def inferred_values(proto: Any) -> list[Any]:
+    """What shape inference finds out about tensors; weights' contents are not needed for it."""
     import onnx
 
     light = onnx.ModelProto()
@@ -66,11 +66,15 @@ def float_tensors(proto: Any) -> set[str]:
             tensor.ClearField("raw_data")
             tensor.ClearField("float_data")
     try:
-        inferred = onnx.shape_inference.infer_shapes(light)
-    except Exception:  # a custom op stops inference: what is left is judged by its producer
-        inferred = light
-    known = [*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output]
-    types = {v.name: v.type.tensor_type.elem_type for v in known}
+        graph = onnx.shape_inference.infer_shapes(light).graph
+    except Exception:  # a custom op stops inference: then only what the file says is known
+        graph = light.graph
+    return [*graph.value_info, *graph.input, *graph.output]
+
+
+def float_tensors(proto: Any) -> set[str]:
+    """Names of the tensors that hold float32; shape arithmetic must never be quantized."""
+    types = {v.name: v.type.tensor_type.elem_type for v in inferred_values(proto)}
     names = {o for n in proto.graph.node for o in n.output} | {i.name for i in proto.graph.input}
     return {n for n in names if types.get(n, 1) == 1}  # 1 = float32
 

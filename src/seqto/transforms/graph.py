@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.layers import inferred_values
 from seqto.model import Prepared
 
 Floats = NDArray[np.float64]
@@ -217,22 +218,10 @@ def attribute(node: Any, name: str, default: int) -> int:
 
 
 def _shapes(proto: Any) -> dict[str, tuple[int | None, ...]]:
-    """Tensor → its shape where shape inference finds one; weights' contents are not needed."""
-    import onnx
-
-    light = onnx.ModelProto()
-    light.CopyFrom(proto)
-    for tensor in light.graph.initializer:
-        if tensor.ByteSize() > 4096:  # only small ones can be shapes
-            tensor.ClearField("raw_data")
-            tensor.ClearField("float_data")
-    try:
-        graph = onnx.shape_inference.infer_shapes(light).graph
-    except Exception:  # a custom op stops inference: then shapes are simply not known
-        graph = light.graph
+    """Tensor → its shape where shape inference finds one."""
     return {
         v.name: tuple(int(d.dim_value) or None for d in v.type.tensor_type.shape.dim)
-        for v in (*graph.value_info, *graph.input, *graph.output)
+        for v in inferred_values(proto)
         if v.type.tensor_type.HasField("shape")
     }
 

@@ -337,9 +337,7 @@ def plot(rows: Mapping[str, Json], path: Path) -> None:
         for axis in axes[:, column]:
             axis.grid(alpha=0.3)
             axis.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    zoo.note(f"plot in {path}")
+    zoo.save(figure, path)
 
 
 if __name__ == "__main__":

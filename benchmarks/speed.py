@@ -437,9 +437,7 @@ def plot(rows: Mapping[str, Json], path: Path) -> None:
         axis.set_ylabel("hypervolume (loss, size)")
         axis.grid(alpha=0.3)
         axis.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    zoo.note(f"plot in {path}")
+    zoo.save(figure, path)
 
 
 if __name__ == "__main__":

@@ -184,6 +184,13 @@ def command() -> str:
     return " ".join(["python", f"benchmarks/{script}", *words])
 
 
+def save(figure: Any, path: Path) -> None:
+    """A matplotlib figure into a file, and a word about it."""
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    note(f"plot in {path}")
+
+
 def note(text: str) -> None:
     """Progress, apart from the tables on stdout."""
     clock = datetime.datetime.now().strftime("%H:%M:%S")

@@ -21,7 +21,6 @@ import json
 import math
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 from seqto.contracts import Json
@@ -94,12 +93,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _cut(self) -> None:

@@ -312,6 +312,34 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert not out.exists()
 
 
+def unreadable(tmp_path: Path) -> list[str]:
+    """A net of an open length that in truth takes 12 numbers a row, and random data of 32."""
+    net = nets.Net()
+    shape = net.constant(np.array([-1, 12], dtype=np.int64))
+    y = net.add("MatMul", [net.add("Reshape", ["x", shape]), net.weight(12, 5)], output="y")
+    path = nets.save(net.model({"x": ["n", "l"]}, {y: ["m", 5]}), tmp_path / "net.onnx")
+    sizes = ["--set", "data.calibration=4", "--set", "data.evaluation=5"]
+    return ["tune", str(path), "--data", "random:10", "--out", str(tmp_path / "o"), *sizes]
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_samples_that_the_float_model_cannot_take_are_one_line(
+    capsys: Any, tmp_path: Path, more: list[str]
+) -> None:
+    assert main([*unreadable(tmp_path), *more]) == 2
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1, text
+    assert "does not run on the first samples" in text
+    assert "x: 1×32" in text or "x: 4×32" in text
+    assert "--data" in text
+
+
+def test_the_module_is_the_command() -> None:
+    words = [sys.executable, "-m", "seqto", "--version"]
+    finished = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert finished.stdout.startswith("seqto ")
+
+
 def test_json_mode_prints_one_object_a_line(capsys: Any, tmp_path: Path, config: Path) -> None:
     words = ["tune", "--config", str(config), "--out", str(tmp_path / "o"), "--json"]
     assert main([*words, "--max-trials", "2"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +266,46 @@ def test_shape_arithmetic_is_no_layer() -> None:
 def test_only_the_first_input_of_a_reshape_is_data() -> None:
     reshape = next(x for x in prepare(nets.reshaped()).layers if x.op_type == "Reshape")
     assert len(reshape.inputs) == 1
+
+
+# ------------------------------------------------------------------------------------- inputs
+
+
+def with_inputs(*shapes: Sequence[int | str]) -> Any:
+    """x0 ─ MatMul ─ Relu ─ y, and inputs that nothing reads."""
+    net = nets.Net()
+    net.add("Relu", [net.add("MatMul", ["x0", net.weight(6, 4)])], output="y")
+    return net.model({f"x{i}": shape for i, shape in enumerate(shapes)}, {"y": ["m", 4]})
+
+
+def test_a_batch_that_one_input_fixes_is_that_of_all() -> None:
+    specs = onnx_model.input_specs(with_inputs(["n", 6], [1, 3], ["n", "l"]))
+    assert [s.shape for s in specs] == [(1, 6), (1, 3), (1, None)]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        (([1, 6], [2, 3]), ("'x0'", "'x1'", "first axis")),
+        ((["n", 6], []), ("'x1'", "single number", "constant")),
+    ],
+)
+def test_inputs_that_cannot_be_stacked_are_refused(shapes: Any, words: Sequence[str]) -> None:
+    with pytest.raises(ModelError) as caught:
+        onnx_model.input_specs(with_inputs(*shapes))
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_weights_inside_of_branches_are_told_apart_from_none() -> None:
+    net = nets.Net()
+    weight = net.weight(6, 4)
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        node = helper.make_node("MatMul", ["x", weight], [name])
+        output = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph([node], name, [], [output])
+    found = net.model({"x": ["n", 6], "flag": [1]}, {"y": ["n", 4]}, check=False)
+    cast = helper.make_node("Cast", ["flag"], ["which"], to=onnx.TensorProto.BOOL)
+    found.graph.node.extend([cast, helper.make_node("If", ["which"], ["y"], **branches)])
+    with pytest.raises(ModelError, match=r"inside of If: .* not quantized"):
+        prepare(found, name="net")

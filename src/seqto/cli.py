@@ -64,11 +64,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when somebody asks."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> None:
+        from seqto.identity import version
+
+        print(f"seqto {version()}")
+        parser.exit()
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="seqto",
         description="Selective post-training quantization of ONNX models, measured on your device.",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and leave")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_tune(commands)
     _add_demo(commands)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from seqto import menu as menus
 from seqto import model as onnx_model
+from seqto.contracts import CALIBRATION
+from seqto.errors import DeviceError, ModelError
+from seqto.samples import SampleStore
 
 
 def describe(job: Any) -> str:
@@ -24,7 +28,7 @@ def describe(job: Any) -> str:
         only=settings.search.menu,
         roundable=frozenset(x.name for x in weighted),
     )
-    sample_s = _seconds_per_sample(job, prepared)
+    sample_s, sample_bytes = _one_sample(job, prepared)
     probes = sum(len(m) - 1 for m in menu.values())
     stepwise = settings.search.strategy == "stepwise"
     trials = len(prepared.layers) if stepwise else 60
@@ -36,7 +40,7 @@ def describe(job: Any) -> str:
 
     seconds /= settings.search.jobs or os.cpu_count() or 1
     rows = settings.data.calibration + settings.data.evaluation + (settings.data.report or 0)
-    disk = rows * _sample_bytes(prepared) + 3 * prepared.proto.ByteSize()
+    disk = rows * sample_bytes + 3 * prepared.proto.ByteSize()
     lines = [
         f"{job.fetched.name}: {len(prepared.layers)} layers, {len(weighted)} with weights, "
         f"opset {prepared.opset}",
@@ -54,23 +58,24 @@ def describe(job: Any) -> str:
     return "\n".join(lines)
 
 
-def _sample_bytes(prepared: onnx_model.Prepared) -> int:
-    total = 0
-    for spec in prepared.inputs:
-        size = 1
-        for dim in spec.shape[1:]:
-            size *= dim or 1
-        total += size
-    return total
-
-
-def _seconds_per_sample(job: Any, prepared: onnx_model.Prepared) -> float:
-    """One measured run of the float model, with zeros of the right shape."""
-    import numpy as np
-
-    feeds = {s.name: np.zeros([d or 1 for d in s.shape], dtype=s.dtype) for s in prepared.inputs}
+def _one_sample(job: Any, prepared: onnx_model.Prepared) -> tuple[float, float]:
+    """Seconds that the float model takes for a sample, and its bytes on disk."""
+    batch = prepared.inputs[0].shape[0] or 1
+    with tempfile.TemporaryDirectory(prefix="seqto-") as scratch:
+        store = SampleStore.build(
+            job.data,
+            Path(scratch),
+            splits={CALIBRATION: list(range(min(batch, len(job.data))))},
+            inputs=prepared.inputs,
+            preprocess=job.preprocess,
+        )
+        feeds = store.batch(CALIBRATION, 0, batch)
+        size = sum(f.stat().st_size for f in Path(scratch).rglob("*") if f.is_file())
     session = job.device.open(Path(job.fetched.path).read_bytes(), threads=1)
-    session.run(feeds)
+    try:
+        session.run(feeds)
+    except DeviceError as error:
+        raise ModelError(onnx_model.unfit_samples(feeds, error)) from error
     began = time.perf_counter()
     session.run(feeds)
-    return time.perf_counter() - began
+    return (time.perf_counter() - began) / batch, size / batch

@@ -189,7 +189,7 @@ def prepare(original: Any, *, name: str = "model", max_opset: int | None = None)
     inputs = input_specs(proto)
     layers = tuple(list_layers(proto))
     if not any(layer.weight for layer in layers):
-        raise ModelError(f"{name}: no Conv, Gemm or MatMul with constant weights: nothing to do")
+        raise ModelError(f"{name}: {_why_nothing(proto)}")
     digest = hashlib.sha256(to_bytes(proto)).hexdigest()
     outputs = tuple(o.name for o in proto.graph.output)
     return Prepared(proto, layers, inputs, outputs, opset_of(proto), digest)
@@ -375,7 +375,50 @@ def input_specs(proto: Any) -> tuple[InputSpec, ...]:
         shape = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
         specs.append(InputSpec(value.name, shape, dtype))
-    return tuple(specs)
+    return _of_one_batch(specs)
+
+
+def _of_one_batch(specs: list[InputSpec]) -> tuple[InputSpec, ...]:
+    """Samples are stacked along the first axis of every input: what one fixes holds for all."""
+    for spec in specs:
+        if not spec.shape:
+            raise ModelError(
+                f"input {spec.name!r} is a single number, but samples are stacked along the first "
+                "axis of every input: make it a constant of the model"
+            )
+    fixed = {s.shape[0]: s.name for s in specs if s.shape[0] is not None}
+    if len(fixed) > 1:
+        (a, one), (b, other) = list(fixed.items())[:2]
+        raise ModelError(
+            f"inputs {one!r} and {other!r} have {a} and {b} as their first axis, but samples are "
+            "stacked along the first axis of every input: export the model with one batch for all"
+        )
+    batch = next(iter(fixed), None)
+    return tuple(InputSpec(s.name, (batch, *s.shape[1:]), s.dtype) for s in specs)
+
+
+def _why_nothing(proto: Any) -> str:
+    """Why no layer can be quantized."""
+    import onnx
+
+    kinds = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+    nested = [n.op_type for n in proto.graph.node if any(a.type in kinds for a in n.attribute)]
+    if nested:
+        return (
+            f"all layers with weights are inside of {', '.join(sorted(set(nested)))}: what lies in "
+            "branches and loops is not quantized; export the model without them"
+        )
+    return "no Conv, Gemm or MatMul with constant weights: nothing to do"
+
+
+def unfit_samples(feeds: Mapping[str, NDArray[np.generic]], error: Exception) -> str:
+    """One line for a float model that cannot take its samples."""
+    shapes = ", ".join(f"{name}: {'×'.join(map(str, x.shape))}" for name, x in feeds.items())
+    why = " ".join(str(error).split())
+    return (
+        f"the float model does not run on the first samples ({shapes}): {why[:300]}; give samples "
+        "of the shape it takes with --data"
+    )
 
 
 def same_answers(
@@ -390,7 +433,10 @@ def same_answers(
     runs = []
     for model in (original, prepared):
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        runs.append(session.run(None, dict(feeds)))
+        try:
+            runs.append(session.run(None, dict(feeds)))
+        except Exception as error:  # ORT raises many types without a root
+            raise ModelError(unfit_samples(feeds, error)) from error
     worst = 0.0
     for a, b in zip(*runs, strict=True):
         if not np.issubdtype(a.dtype, np.floating):

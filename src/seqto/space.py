@@ -117,7 +117,7 @@ def _wide_menu(job: Job, study: Study, place: workplace.Workplace) -> dict[str, 
         roundable=frozenset(layer for layer, _ in place.assembler.rounded),
         timed="latency" in job.settings.search.objectives,
     )
-    if study.found("finding") is None:
+    if not any(e.get("kind") == "menu" for e in study.journal.events):
         for row in refusals:
             study.write(
                 {

@@ -54,6 +54,7 @@ class Budget:
     max_minutes: float | None = None
 
 
+TASK = "task"  # the kind of finding that says what is doubtful about the answers
 FLOAT_MODEL = "float model"  # the kind of finding that says what stands for it
 RACE_CHUNKS = 40  # parts of the samples after each of which a candidate may be stopped
 SEARCH_SHARE = 0.85  # of the time; the rest is for timing, held-out figures and the report
@@ -136,8 +137,15 @@ class Study:
             tuned = {"event": "tuning", "batch": self._tuned_batch()}
             self.write(tuned)
         self.batch = tuned["batch"]
-        self._reference(EVALUATION)
         self._reference(CALIBRATION)
+        self._remark(self._reference(EVALUATION))
+
+    def _remark(self, reference: judge.Reference) -> None:
+        """What the task has to say about the float model's outputs, once."""
+        remark = getattr(self.task, "remark", lambda _outputs: None)(reference.outputs)
+        if remark and not any(e.get("kind") == TASK for e in self.journal.events):
+            found = {"kind": TASK, "message": remark, "layers": [], "figures": {}}
+            self.write({"event": "finding", **found})
 
     def _tuned_batch(self) -> int:
         shape = self.store.inputs[0].shape

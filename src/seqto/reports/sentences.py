@@ -193,6 +193,7 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             "The inputs were random numbers, not real samples: "
             "losses only say how far outputs move, not how good the answers are."
         )
+    found += [f["message"] for f in report["findings"] if f["kind"] == "task"]
     missing = [LABELS[n] for n in report["objectives"] if n not in report["ranked_by"]]
     if missing and report["ranked_by"] and report["status"] != "running":
         found.append(

@@ -49,6 +49,18 @@ class Classification:
         tau: NDArray[np.float64] = (sign_a * sign_b).sum(axis=(1, 2)) / pairs
         return tau
 
+    def remark(self, outputs: list[Array]) -> str | None:
+        """A word of caution where the first output does not look like one score a class."""
+        shape = np.shape(outputs[0])[1:]
+        if sum(side > 1 for side in shape) < 2:
+            return None
+        numbers = "×".join(str(side) for side in shape)
+        return (
+            f"The model's first output has {numbers} numbers a sample, and the largest of all its "
+            "numbers is taken for the answer: if it is a map, boxes or a sequence, say what an "
+            "answer is with a task of your own."
+        )
+
     def _scores(self, outputs: list[Array]) -> NDArray[np.float64]:
         first = np.asarray(outputs[0], dtype=np.float64)
         return first.reshape(first.shape[0], -1)

@@ -100,7 +100,9 @@ def foreign(path: Path, *, top_only: bool = False) -> set[str]:
 HEAVY = {"numpy", "onnx", "onnxruntime", "pymoo", "matplotlib", "PIL", "rich", "huggingface_hub"}
 
 
-@pytest.mark.parametrize("name", ["__init__", "errors", "contracts", "cli", "config", "plugins"])
+@pytest.mark.parametrize(
+    "name", ["__init__", "errors", "contracts", "cli", "options", "config", "plugins"]
+)
 def test_the_front_door_loads_nothing_heavy(name: str) -> None:
     assert not foreign(ROOT / f"{name}.py", top_only=True) & HEAVY
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqto.errors import ConfigError, SeqtoError
+from seqto.options import make_parser, settings_from, settings_overrides
 
 if TYPE_CHECKING:
     from seqto.config import Settings
@@ -23,36 +24,16 @@ EXIT_BAD_INPUT = 2
 EXIT_GATE = 3
 EXIT_INTERRUPTED = 130
 
-# option → setting; what has no option of its own is reached with --set
-OPTIONS: dict[str, tuple[str, Any, str]] = {
-    "--mode": ("quantize.mode", str, "static, dynamic or weight"),
-    "--strategy": ("search.strategy", str, "frontier, stepwise or evolve"),
-    "--order": ("search.order", str, "stepwise: worst, reverse or random"),
-    "--device": ("device.kind", str, "ort, tvm, or a plug-in"),
-    "--seed": ("search.seed", int, "of the strategy"),
-    "--jobs": ("search.jobs", int, "workers; 0 = one a core"),
-    "--max-trials": ("search.max_trials", int, "end after this many trials"),
-    "--max-minutes": ("search.max_minutes", float, "end after this time, then report"),
-    "--max-loss": ("search.max_loss", float, "gate: exit 3 when no trial loses as little"),
-    "--max-opset": ("constraints.max_opset", int, "highest opset of the result"),
-}
-LIST_OPTIONS: dict[str, tuple[str, str]] = {
-    "--objectives": ("search.objectives", "of loss, size, latency, accuracy_drop"),
-    "--exclude": ("quantize.exclude", "nodes or layers that stay float"),
-    "--skip": ("quantize.skip", "rules: depthwise, first, last"),
-    "--transforms": ("quantize.transforms", "equalize, smooth-0.5, denormals, bias-correction"),
-}
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `seqto` command."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    if not hasattr(options, "run"):
+    if options.command is None:
         parser.print_help()
         return EXIT_BAD_INPUT
     try:
-        code: int = options.run(options)
+        code: int = RUN[options.command](options)
     except SeqtoError as error:
         print(f"seqto: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -62,167 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     return code
-
-
-class _Version(argparse.Action):
-    """Looks the version up only when somebody asks."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> None:
-        from seqto.identity import version
-
-        print(f"seqto {version()}")
-        parser.exit()
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="seqto",
-        description="Selective post-training quantization of ONNX models, measured on your device.",
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and leave")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    _add_tune(commands)
-    _add_demo(commands)
-    _add_analyze(commands)
-    _add_report(commands)
-    _add_export(commands)
-    _add_compare(commands)
-    _add_serve(commands)
-    _add_devices(commands)
-    return parser
-
-
-def _add(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _add_tune(commands: Any) -> None:
-    parser = _add(commands, "tune", run_tune, "search, measure, report")
-    _model_options(parser)
-    parser.add_argument("--out", required=True, help="run folder; the same one again resumes")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    parser.add_argument("--serve", action="store_true", help="show the live page while running")
-    _output_options(parser)
-
-
-def _add_demo(commands: Any) -> None:
-    parser = _add(commands, "demo", run_demo, "the main job on an embedded model, no download")
-    parser.add_argument("--out", default="seqto-demo", help="run folder (default: seqto-demo)")
-    _setting_options(parser)
-    _output_options(parser)
-
-
-def _add_analyze(commands: Any) -> None:
-    parser = _add(commands, "analyze", run_analyze, "layer analysis only: table, JSON, plot")
-    _model_options(parser)
-    parser.add_argument("--out", required=True, help="folder for the analysis")
-    _output_options(parser)
-    diagnose = _add(commands, "diagnose", run_diagnose, "name the causes of the loss, and cures")
-    _model_options(diagnose)
-    diagnose.add_argument("--out", required=True, help="run folder")
-    _output_options(diagnose)
-
-
-def _add_report(commands: Any) -> None:
-    parser = _add(commands, "report", run_report, "make the report again from a run folder alone")
-    parser.add_argument("folder", help="a run folder")
-    parser.add_argument("--format", choices=("all", "md", "json", "csv"), default="all")
-
-
-def _add_export(commands: Any) -> None:
-    parser = _add(commands, "export", run_export, "rebuild a trial's model, bit for bit")
-    parser.add_argument("source", help="a run folder, or a model (with --exclude and --data)")
-    parser.add_argument("-o", "--output", required=True, help="the .onnx file to write")
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--trial", type=int, help="number of the trial")
-    group.add_argument(
-        "--pick", help="balanced (default), loss, size, latency, drop_in, small or fast"
-    )
-    _data_options(parser)
-    _setting_options(parser)
-
-
-def _add_compare(commands: Any) -> None:
-    parser = _add(commands, "compare", run_compare, "two runs side by side")
-    parser.add_argument("before", help="a run folder; its journal.jsonl is enough")
-    parser.add_argument("after", help="another one")
-    parser.add_argument(
-        "--fail-if-worse", type=float, metavar="MARGIN", help="exit 3 beyond this margin"
-    )
-
-
-def _add_serve(commands: Any) -> None:
-    parser = _add(commands, "serve", run_serve, "the live page of a run, or of a folder of runs")
-    parser.add_argument("folder", help="a run folder, or one that holds several")
-    parser.add_argument("--port", type=int, default=0, help="0 = any free one")
-
-
-def _add_devices(commands: Any) -> None:
-    _add(commands, "devices", run_devices, "what is usable here, and why the rest is not")
-
-
-def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="*", help="files, folders, patterns or hub:OWNER/NAME")
-    parser.add_argument("--config", help="a TOML file; command-line options override it")
-    _data_options(parser)
-    _setting_options(parser)
-
-
-def _data_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", help="a folder of pictures, an .npz, or random:COUNT")
-    parser.add_argument("--labels", help="a CSV of file and class")
-    parser.add_argument("--preset", help="preprocessing, e.g. imagenet-torch")
-
-
-def _setting_options(parser: argparse.ArgumentParser) -> None:
-    for option, (dotted, kind, text) in OPTIONS.items():
-        parser.add_argument(option, dest=dotted, type=kind, help=text)
-    for option, (dotted, text) in LIST_OPTIONS.items():
-        parser.add_argument(option, dest=dotted, nargs="+", help=text)
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any other setting"
-    )
-
-
-def _output_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("-q", "--quiet", action="store_true", help="print the result only")
-    group.add_argument("--json", action="store_true", help="one JSON object a line")
-
-
-def settings_from(options: argparse.Namespace) -> Settings:
-    """Config file, then options, then --set: the later wins."""
-    from seqto import config
-
-    tables = config.read_toml(options.config) if getattr(options, "config", None) else {}
-    return config.make(tables, settings_overrides(options))
-
-
-def _split(dotted: str, item: str) -> list[str]:
-    """Commas separate too, but a node's name may hold one."""
-    return [item] if dotted == "quantize.exclude" else [x for x in item.split(",") if x]
-
-
-def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    data = getattr(options, "data", None)
-    if data:
-        if data.startswith("random:"):
-            try:
-                found["data.random"] = int(data.removeprefix("random:"))
-            except ValueError as error:
-                raise ConfigError(f"--data {data!r}: write random:COUNT") from error
-        elif data.endswith((".npz", ".npy")):
-            found["data.arrays"] = data
-        else:
-            found["data.images"] = data
-    if getattr(options, "labels", None):
-        found["data.labels"] = options.labels
-    if getattr(options, "preset", None):
-        found["data.preprocess.preset"] = options.preset
-    return found
 
 
 # ------------------------------------------------------------------------------------- commands
@@ -320,20 +140,6 @@ def run_demo(options: argparse.Namespace) -> int:
     job = demo_job(Path(options.out), settings_overrides(options))
     result = _tuned(options, job)
     return EXIT_GATE if result.met_max_loss is False else 0
-
-
-def settings_overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Only what was said on the command line, as dotted keys."""
-    from seqto import config
-
-    said = {d: getattr(options, d, None) for d, _, _ in OPTIONS.values()}
-    found = {dotted: value for dotted, value in said.items() if value is not None}
-    for dotted, _ in LIST_OPTIONS.values():
-        if (items := getattr(options, dotted, None)) is not None:
-            found[dotted] = [x for item in items for x in _split(dotted, item)]
-    found.update(_data_overrides(options))
-    found.update(dict(config.parse_assignment(text) for text in options.set))
-    return found
 
 
 def run_analyze(options: argparse.Namespace) -> int:
@@ -482,6 +288,19 @@ def run_devices(_options: argparse.Namespace) -> int:
         table.add_row(Text(name), "yes" if usable else "no", Text(reason))
     Console().print(table)
     return 0
+
+
+RUN = {
+    "tune": run_tune,
+    "demo": run_demo,
+    "analyze": run_analyze,
+    "diagnose": run_diagnose,
+    "report": run_report,
+    "export": run_export,
+    "compare": run_compare,
+    "serve": run_serve,
+    "devices": run_devices,
+}
 
 
 if __name__ == "__main__":

@@ -311,8 +311,10 @@ class Study:
         if not spent:
             return 0.0
         a_row = spent[len(spent) // 2] / max(1, self.store.rows(EVALUATION))
-        # the float model and about four trials, on all workers; and their latencies
-        return 5 * a_row * self.store.rows(REPORT) / self.pool.size + 5 * self.clock.timing.seconds
+        # the float model and about four trials, on all workers; the front is timed, and the chosen
+        # once or twice more
+        answers = 5 * a_row * self.store.rows(REPORT) / self.pool.size
+        return answers + 20 * self.clock.timing.seconds
 
     def _run(
         self, fresh: Mapping[str, tuple[Plan, str]], *, split: str, probe: bool, before: int

@@ -8,6 +8,8 @@ How much damage a loss allows is read off the run's own trials (luck.py), how fa
 is off at that damage too; where the byte limit does not let a plan get so low, a little more than
 the least possible is allowed. A plan that meets the damage is found by bisection over the price of
 bytes and milliseconds, and squeezed under the byte limit.
+
+The levels of loss leave gaps: at the end `closer` closes in on the fastest trial that will do.
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqto.contracts import EVALUATION, Plan, Space, Trial
-from seqto.luck import LossCurve
+from seqto.luck import LossCurve, Seen, bound
 from seqto.strategies.noise import Descent, NoiseModel
 from seqto.strategies.squeeze import squeeze
 
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
 # more than the least possible noise is allowed where that is above it
 LEVELS = ((0.3, 1.25), (0.6, 2.0), (0.9, 3.0))
+FAST_SIZE = 1.05  # of the fully quantized bytes
+QUICK = ((0.0, 1.0), (0.5, 0.5))  # prices of bytes and milliseconds where time counts
+BETWEEN = 3  # plans between two trials
 NEAR = 5  # trials that tell how far the noise model is off
 STEPS = 7  # of bisection: prices within a tenth
 RATES = (1e-5, 3.0)  # noise that all of the float model's bytes and time are worth
@@ -50,18 +55,16 @@ def aims(
     timed: bool,
 ) -> list[tuple[Plan, str]]:
     """New plans, one for each aim and level of loss that can be met."""
-    trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
+    trials = _measured(known)
     curve = loss_curve(trials)
     if curve is None:
         return []
-    rest = unpriced_bytes(model, trials)
-    full = trials[0].size_bytes - rest
+    full = trials[0].size_bytes - unpriced_bytes(model, trials)
     wanted = [Aim("small", math.inf, ((1.0, 0.0),), 1)]
     if timed and model.space.latency_of:
-        mixes = ((0.0, 1.0), (0.5, 0.5))
         # every integer layer adds a few bytes of nodes: under a tight limit they must be few
-        tight = (*mixes, (1.0, 0.2), (1.0, 0.05))
-        wanted += [Aim("fast", 1.05 * full, mixes, 2), Aim("drop-in", 0.999 * full, tight, 2)]
+        tight = (*QUICK, (1.0, 0.2), (1.0, 0.05))
+        wanted += [_fast(full), Aim("drop-in", 0.999 * full, tight, 2)]
     least = {aim.name: _least_noise(model, aim.limit) for aim in wanted}
     found: dict[str, tuple[Plan, str]] = {}
     for share, slack in LEVELS:
@@ -75,6 +78,51 @@ def aims(
             if made.key not in known:
                 found.setdefault(made.key, (made, f"{aim.name} at {share * tolerance:.1%}"))
     return list(found.values())
+
+
+def closer(
+    model: NoiseModel, known: Mapping[str, Trial], treatment: tuple[str, ...], *, tolerance: float
+) -> list[tuple[Plan, str]]:
+    """Plans between the fastest trial that will probably do and a faster one that will not."""
+    trials = _measured(known)
+    curve = loss_curve(trials)
+    if curve is None or not model.space.latency_of:
+        return []
+    size = FAST_SIZE * trials[0].size_bytes
+    timed = [t for t in trials if t.latency is not None and t.size_bytes <= size]
+    losses = {t.number: bound(_seen(t), curve) for t in timed}
+    doing = [t for t in timed if losses[t.number] <= tolerance]
+    best = min(doing, key=_ratio, default=None)
+    beyond = [t for t in timed if best is not None and t not in doing and _ratio(t) < _ratio(best)]
+    rival = min(beyond, key=lambda t: losses[t.number], default=None)
+    if best is None or rival is None or not 0 < damage_of(best) < damage_of(rival):
+        return []
+    aim = _fast(trials[0].size_bytes - unpriced_bytes(model, trials))
+    found: dict[str, tuple[Plan, str]] = {}
+    for damage in np.geomspace(damage_of(best), damage_of(rival), BETWEEN + 2)[1:-1]:
+        plan = _meet(model, aim, damage / _optimism(model, trials, damage))
+        made = None if plan is None else Plan.of(plan, treatment)
+        if made is not None and made.key not in known:
+            note = f"between {best.number} and {rival.number}"
+            found.setdefault(made.key, (made, note))
+    return list(found.values())
+
+
+def _fast(full: float) -> Aim:
+    return Aim("fast", FAST_SIZE * full, QUICK, 2)
+
+
+def _measured(known: Mapping[str, Trial]) -> list[Trial]:
+    return [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
+
+
+def _ratio(trial: Trial) -> float:
+    return trial.latency.ratio if trial.latency else math.inf
+
+
+def _seen(trial: Trial) -> Seen:
+    loss = trial.loss
+    return (damage_of(trial), loss.value, loss.samples) if loss else (damage_of(trial), 1.0, 0)
 
 
 def _least_noise(model: NoiseModel, limit: float) -> float:

@@ -11,7 +11,8 @@
 6. Plans of the predicted front are confirmed on the evaluation samples. Then come rounds of plans
    that aim at what a user asks for (the fastest and the smallest within the tolerated loss, the
    best that is no larger than plain int8), with what the trials so far have taught about damage,
-   and of neighbours of the measured front: the swaps that the model expects to pay most.
+   and of neighbours of the measured front: the swaps that the model expects to pay most. Last, a
+   few plans close in on the fastest that will do.
 
 Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
 smooth, while the loss on a few hundred samples moves in steps and rewards luck.
@@ -29,7 +30,7 @@ import numpy as np
 
 from seqto.contracts import EVALUATION, Answers, Ask, Layer, Plan, Space, Trial
 from seqto.pareto import front
-from seqto.strategies.aims import aims, damage_of, loss_curve, named, unpriced_bytes
+from seqto.strategies.aims import aims, closer, damage_of, loss_curve, named, unpriced_bytes
 from seqto.strategies.noise import Descent, NoiseModel, derived_from, fit, is_static
 from seqto.strategies.pace import float_ms, paced
 from seqto.strategies.squeeze import squeeze
@@ -72,6 +73,10 @@ class Frontier:
             plans = aims(model, known, treatment, tolerance=self.tolerance, timed=self.timed)
             plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
             yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
+        if self.timed:
+            model = paced(profiled, known.values())
+            plans = closer(model, known, treatment, tolerance=self.tolerance)
+            yield from self._run(plans, known)
 
     def _run(
         self, plans: Sequence[tuple[Plan, str]], known: dict[str, Trial]

@@ -307,5 +307,5 @@ def test_weights_inside_of_branches_are_told_apart_from_none() -> None:
     found = net.model({"x": ["n", 6], "flag": [1]}, {"y": ["n", 4]}, check=False)
     cast = helper.make_node("Cast", ["flag"], ["which"], to=onnx.TensorProto.BOOL)
     found.graph.node.extend([cast, helper.make_node("If", ["which"], ["y"], **branches)])
-    with pytest.raises(ModelError, match=r"inside of If: .* not quantized"):
+    with pytest.raises(ModelError, match=r"outside of If: .* not quantized"):
         prepare(found, name="net")

@@ -27,6 +27,7 @@ Json = dict[str, Any]
 EVALUATION = "evaluation"  # what a search may look at
 REPORT = "report"  # what only final figures are measured on
 CALIBRATION = "calibration"  # ranges and layer analysis
+FAST_SIZE = 1.05  # of the fully quantized model's bytes: what a fast model may take
 
 
 # --------------------------------------------------------------------------- the model's layers

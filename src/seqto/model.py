@@ -405,7 +405,7 @@ def _why_nothing(proto: Any) -> str:
     nested = [n.op_type for n in proto.graph.node if any(a.type in kinds for a in n.attribute)]
     if nested:
         return (
-            f"all layers with weights are inside of {', '.join(sorted(set(nested)))}: what lies in "
+            f"no layer with weights lies outside of {', '.join(sorted(set(nested)))}: what lies in "
             "branches and loops is not quantized; export the model without them"
         )
     return "no Conv, Gemm or MatMul with constant weights: nothing to do"

@@ -22,11 +22,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from seqto import luck, pareto
+from seqto.contracts import FAST_SIZE
 
 Json = dict[str, Any]
 SURELY = 0.95  # of float's time: faster beyond all doubt
 AS_FAST = 1.03  # times that differ by less are the same: the less damage counts
-FAST_SIZE = 1.05  # of the fully quantized model's bytes
 
 
 def choose(

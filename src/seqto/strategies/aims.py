@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqto.contracts import EVALUATION, Plan, Space, Trial
+from seqto.contracts import EVALUATION, FAST_SIZE, Plan, Space, Trial
 from seqto.luck import LossCurve, Seen, bound
 from seqto.strategies.noise import Descent, NoiseModel
 from seqto.strategies.squeeze import squeeze
@@ -28,7 +28,6 @@ from seqto.strategies.squeeze import squeeze
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
 # more than the least possible noise is allowed where that is above it
 LEVELS = ((0.3, 1.25), (0.6, 2.0), (0.9, 3.0))
-FAST_SIZE = 1.05  # of the fully quantized bytes
 QUICK = ((0.0, 1.0), (0.5, 0.5))  # prices of bytes and milliseconds where time counts
 BETWEEN = 3  # plans between two trials
 NEAR = 5  # trials that tell how far the noise model is off

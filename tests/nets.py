@@ -10,6 +10,11 @@ two_inputs  a ─ Conv ─ Relu ─ pool ─ Flatten ─┬─ Concat ─ Gemm �
 reshaped    x ─ Conv ─┬─ Shape ─ Gather ─ Mul(4) ─ Concat ─┐
                       └──────────────────────────────────┴─ Reshape ─ MatMul ─ y
 transposed  x ─ Conv ─ Relu ─ ConvTranspose ─ Sigmoid ─ MaxPool ─ Transpose ─ y
+sequence    x ─ Conv1D ─ Relu ─ Conv1D(depthwise) ─ Clip ─ Conv1D ─ pool ─ Flatten ─ Gemm ─ y
+decoder     x ─ Conv ─ Relu ─ ConvTranspose ─ Relu ─ ConvTranspose ─ pool ─ Flatten ─ y
+scaled      x ─ Gemm(alpha, beta, transB) ─ Relu ─ Gemm(alpha, beta) ─ y
+conditional x ─ Conv ─ Relu ─ pool ─ Flatten ─┬─ ReduceMean ─ Greater ─ If(Gemm | Gemm) ─ y
+                                              └──────────────────────────┘
 
 (pool: GlobalAveragePool)
 """
@@ -28,6 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 IR_OF_OPSET = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7}
 SIDE = 10
 CLASSES = 5
+LENGTH = 14
 
 
 class Net:
@@ -218,6 +224,78 @@ def transposed(*, seed: int = 5) -> Any:
     return net.model({"x": ["N", 3, SIDE, SIDE]}, {"y": ["N", SIDE, SIDE, 6]})
 
 
+def sequence(*, seed: int = 6) -> Any:
+    net = Net(seed=seed)
+
+    def conv(x: str, channels: tuple[int, int], *, group: int = 1, kernel: int = 3) -> str:
+        w = net.weight(channels[1], channels[0] // group, kernel)
+        b = net.constant(net.rng.standard_normal(channels[1]).astype(np.float32) * 0.3)
+        pads = [kernel // 2] * 2
+        return net.add("Conv", [x, w, b], kernel_shape=[kernel], pads=pads, group=group)
+
+    x = net.add("Relu", [conv("x", (3, 8))])
+    x = net.clip(conv(x, (8, 8), group=8), 0.0, 6.0)
+    x = conv(x, (8, 6), kernel=1)
+    x = net.add("Flatten", [net.add("GlobalAveragePool", [x])])
+    net.gemm(x, (6, CLASSES), output="y")
+    return net.model({"x": ["N", 3, LENGTH]}, {"y": ["N", CLASSES]})
+
+
+def decoder(*, group: int = 1, seed: int = 7) -> Any:
+    net = Net(seed=seed)
+
+    def widened(x: str, channels: tuple[int, int], *, group: int, **attributes: Any) -> str:
+        w = net.weight(channels[0], channels[1] // group, 3, 3)
+        b = net.constant(net.rng.standard_normal(channels[1]).astype(np.float32) * 0.3)
+        shape = {"kernel_shape": [3, 3], "pads": [1] * 4, "group": group}
+        return net.add("ConvTranspose", [x, w, b], **shape, **attributes)
+
+    x = net.add("Relu", [net.conv("x", (3, 4))])
+    x = net.add("Relu", [widened(x, (4, 6), group=group, strides=[2, 2], output_padding=[1, 1])])
+    x = widened(x, (6, CLASSES if group == 1 else 6), group=group)
+    net.add("Flatten", [net.add("GlobalAveragePool", [x])], output="y")
+    return net.model({"x": ["N", 3, SIDE, SIDE]}, {"y": ["N", CLASSES if group == 1 else 6]})
+
+
+def scaled(*, alpha: float = 0.25, beta: float = 2.0, seed: int = 8) -> Any:
+    net = Net(seed=seed)
+
+    def gemm(x: str, sizes: tuple[int, int], *, trans: int, output: str = "") -> str:
+        shape = sizes[::-1] if trans else sizes
+        w = net.constant(net.rng.standard_normal(shape).astype(np.float32))
+        b = net.constant(net.rng.standard_normal(sizes[1]).astype(np.float32) * 0.3)
+        factors = {"alpha": alpha, "beta": beta}
+        return net.add("Gemm", [x, w, b], output=output, transB=trans, **factors)
+
+    x = net.add("Relu", [gemm("x", (12, 16), trans=1)])
+    gemm(x, (16, CLASSES), trans=0, output="y")
+    return net.model({"x": ["N", 12]}, {"y": ["N", CLASSES]})
+
+
+def conditional(*, seed: int = 9) -> Any:
+    """The second layer's weights are inside the branches of an If."""
+    net = Net(seed=seed)
+    x = net.add("Relu", [net.conv("x", (3, 8))])
+    x = net.add("Flatten", [net.add("GlobalAveragePool", [x])])
+    mean = net.add("ReduceMean", [x], keepdims=0)
+    large = net.add("Greater", [mean, net.constant(np.array(0.5, dtype=np.float32))])
+
+    def branch(name: str) -> Any:
+        inner = Net(seed=seed + len(name))
+        inner.gemm(x, (8, CLASSES), output=name)
+        shape = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", CLASSES])
+        for tensor in inner.weights:
+            renamed = f"{name}_{tensor.name}"
+            for node in inner.nodes:
+                node.input[:] = [renamed if i == tensor.name else i for i in node.input]
+            tensor.name = renamed
+        return helper.make_graph(inner.nodes, name, [], [shape], inner.weights)
+
+    branches_of = {"then_branch": branch("yes"), "else_branch": branch("not")}
+    net.add("If", [large], output="y", **branches_of)
+    return net.model({"x": ["N", 3, SIDE, SIDE]}, {"y": ["N", CLASSES]})
+
+
 def pictures(count: int, *, seed: int = 0) -> NDArray[np.float32]:
     """Blobs of different colours: smooth, so that pooling does not average them away."""
     rng = np.random.default_rng(seed)
@@ -244,6 +322,45 @@ def run(
 def save(model: Any, path: Path) -> Path:
     onnx.save_model(model, str(path))
     return path
+
+
+def save_with_external_data(model: Any, path: Path) -> Path:
+    """The weights go into a file beside the model, as large exporters do it."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    onnx.save_model(
+        copy, str(path), save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    assert (path.parent / "weights.bin").stat().st_size > 0
+    return path
+
+
+def samples_for(model: Any, count: int, *, seed: int = 0) -> dict[str, NDArray[Any]]:
+    """Random samples for every input of a model, and labels: its own answers, a few of them wrong.
+
+    A fixed first dimension is the batch: samples are asked for in whole batches.
+    """
+    rng = np.random.default_rng(seed)
+    shapes = {
+        i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input
+    }
+    arrays: dict[str, NDArray[Any]] = {
+        name: (
+            rng.standard_normal((count, *shape[1:]))
+            + rng.standard_normal((count, *[1] * (len(shape) - 1)))
+        ).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    batch = max(1, *(shape[0] for shape in shapes.values())) if shapes else 1
+    answers = np.concatenate(
+        [
+            run(model, {n: a[i : i + batch] for n, a in arrays.items()})[0]
+            for i in range(0, count, batch)
+        ]
+    )
+    labels = answers.reshape(count, -1).argmax(axis=1)
+    labels[::10] = (labels[::10] + 1) % answers.shape[-1]
+    return {**arrays, "labels": labels.astype(np.int64)}
 
 
 def save_samples(path: Path, count: int, *, model: Any | None = None, seed: int = 0) -> Path:

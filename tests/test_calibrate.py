@@ -85,6 +85,34 @@ def test_channel_statistics_are_those_of_numpy() -> None:
     np.testing.assert_allclose(found.peaks["x"], np.abs(x).max(axis=(0, 2, 3)), rtol=1e-6)
 
 
+def test_channels_lie_where_the_layer_that_reads_them_has_them() -> None:
+    """Conv1D reads channels on axis 1 of three, MatMul on the last of four."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((5, 3, nets.LENGTH)).astype(np.float32)
+    found = calibrate(prepare(nets.sequence()), lambda: [{"x": x}])
+    np.testing.assert_allclose(found.statistics.means["x"], x.mean(axis=(0, 2)), atol=1e-6)
+    np.testing.assert_allclose(found.peaks["x"], np.abs(x).max(axis=(0, 2)), rtol=1e-6)
+    net = nets.Net()
+    net.add("MatMul", ["x", net.weight(7, 4)], output="y")
+    prepared = prepare(net.model({"x": ["N", 2, 5, 7]}, {"y": ["N", 2, 5, 4]}))
+    x = rng.standard_normal((3, 2, 5, 7)).astype(np.float32)
+    found = calibrate(prepared, lambda: [{"x": x}])
+    np.testing.assert_allclose(found.statistics.means["x"], x.mean(axis=(0, 1, 2)), atol=1e-6)
+
+
+def test_a_tensor_whose_readers_differ_about_its_channels_has_no_channel_statistics() -> None:
+    net = nets.Net()
+    conv = net.add("Conv", ["x", net.weight(4, 6, 1)])
+    dense = net.add("MatMul", ["x", net.weight(6, 6)])
+    net.add("Concat", [conv, dense], output="y", axis=1)
+    prepared = prepare(net.model({"x": ["N", 6, 6]}, {"y": ["N", 10, 6]}))
+    x = np.ones((2, 6, 6), np.float32)
+    found = calibrate(prepared, lambda: [{"x": x}])
+    assert "x" not in found.statistics.means
+    assert "x" not in found.peaks
+    assert found.statistics.ranges["x"]["minmax"] == (1.0, 1.0)
+
+
 def test_no_samples_are_refused() -> None:
     with pytest.raises(DataError, match="no calibration samples"):
         calibrate(prepare(nets.residual()), list)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from seqto.contracts import FP32, Json, Layer, Plan, Scheme
 from seqto.errors import PlanError, nearest
-from seqto.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS
+from seqto.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS, weight_axis
 from seqto.model import LOWEST_OPSET, Prepared, to_bytes, upgrade
 from seqto.schemes import dynamic, integers
 from seqto.schemes.integers import Floats, Quantized
@@ -113,13 +113,10 @@ class Assembler:
         return self.rounded.get((layer.name, kind))
 
     def channel_axis(self, layer: Layer) -> int:
-        if layer.op_type == "Conv":
-            return 0
-        if layer.op_type == "ConvTranspose":
-            return 1
-        if layer.op_type == "Gemm" and dynamic.attribute(self._nodes[layer.nodes[0]], "transB"):
-            return 0
-        return len(self._given[layer.weight or ""].dims) - 1
+        return weight_axis(self.node(layer), len(self._given[layer.weight or ""].dims))
+
+    def node(self, layer: Layer) -> Any:
+        return self._nodes[layer.nodes[0]]
 
     def part(self, layer: Layer, scheme: Scheme, *, input_scale: float, bias_fix: bool) -> Part:
         fix = bias_fix and layer.bias is not None and not scheme.is_float

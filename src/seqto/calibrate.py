@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from seqto.assemble import Statistics
 from seqto.errors import DataError, ModelError
+from seqto.layers import CONVOLUTIONS, input_axis
 from seqto.model import Prepared, write_atomically
 
 Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]
@@ -31,6 +32,7 @@ PERCENTILE = 99.99
 class _Running:
     """What is known of one tensor so far."""
 
+    axes: frozenset[int]  # its channels' axis; several: by some readers this, by others that
     low: float = np.inf
     high: float = -np.inf
     total: NDArray[np.float64] | None = None
@@ -54,7 +56,8 @@ def calibrate(
     """Ranges by each method for every tensor between layers."""
     names = tensors_of(prepared)
     session = session_with_outputs(prepared, names, exact=True)
-    running = {name: _Running() for name in names}
+    axes = channel_axes(prepared)
+    running = {name: _Running(axes.get(name, frozenset())) for name in names}
     samples = 0
     for feeds in batches():
         samples += len(next(iter(feeds.values())))
@@ -83,6 +86,19 @@ def tensors_of(prepared: Prepared) -> list[str]:
         for name in (*layer.inputs, layer.output):
             names[name] = None
     return list(names)
+
+
+def channel_axes(prepared: Prepared) -> dict[str, frozenset[int]]:
+    """Tensor → the axis that the layers behind it, else the layer before it, have channels on."""
+    nodes = {n.name: n for n in prepared.proto.graph.node}
+    read: dict[str, frozenset[int]] = {}
+    made: dict[str, frozenset[int]] = {}
+    for layer in prepared.layers:
+        if layer.weight:
+            node = nodes[layer.nodes[0]]
+            made[layer.output] = frozenset({1 if node.op_type in CONVOLUTIONS else -1})
+            read[layer.inputs[0]] = read.get(layer.inputs[0], frozenset()) | {input_axis(node)}
+    return {**made, **read}
 
 
 def session_with_outputs(prepared: Prepared, names: Sequence[str], *, exact: bool) -> Any:
@@ -123,15 +139,15 @@ def run_for(
 
 
 def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:
-    by_channel = value.ndim >= 2 and np.issubdtype(value.dtype, np.floating)
-    axis = 1 if value.ndim == 4 else value.ndim - 1  # channels: NCHW, or last in a matrix
+    axis = _channel_axis(running.axes, value.ndim)
+    by_channel = axis is not None and np.issubdtype(value.dtype, np.floating)
     others = tuple(i for i in range(value.ndim) if i != axis) if by_channel else None
     lows, highs = value.min(axis=others), value.max(axis=others)
     low, high = float(lows.min()), float(highs.max())
     if not (np.isfinite(low) and np.isfinite(high)):
         raise DataError(f"tensor {name!r} is not finite on a calibration sample: check its input")
     running.low, running.high = min(running.low, low), max(running.high, high)
-    if not by_channel:
+    if axis is None or not by_channel:
         return
     peak = np.maximum(highs, -lows).astype(np.float32)
     total = value.sum(axis=others, dtype=np.float64)
@@ -139,6 +155,16 @@ def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:
         running.total = total if running.total is None else running.total + total
         running.peak = peak if running.peak is None else np.maximum(running.peak, peak)
         running.count += value.size // value.shape[axis]
+
+
+def _channel_axis(axes: frozenset[int], rank: int) -> int | None:
+    """The axis of a tensor's channels; None where it has none, or readers differ about it."""
+    if rank < 2:
+        return None
+    if not axes:  # no layer with weights tells: NCHW, or last in a matrix
+        return 1 if rank == 4 else rank - 1
+    found = {axis % rank for axis in axes}
+    return found.pop() if len(found) == 1 else None
 
 
 def _histograms(

@@ -313,7 +313,9 @@ def bias_troubles(scene: Scene) -> dict[str, Json]:
         bounds = np.asarray(low, np.float32), np.asarray(high, np.float32)
         scale, _ = integers.affine(*bounds, scheme.activation, symmetric=False)
         q = quantized_weight(layer, scheme, scene.assembler)
-        plain = np.asarray(np.float32(scale) * q.scale, dtype=np.float32)
+        if layer.op_type == "Gemm" and q.axis is not None:
+            bias = integers.one_per_channel(bias, q.scale)
+        plain = integers.bias_scale(float(scale), q.scale, bias)
         _, without = integers.quantize_bias(bias, plain)
         as_float = scheme.bias == "float"
         held = q.scale
@@ -321,7 +323,8 @@ def bias_troubles(scene: Scene) -> dict[str, Json]:
             held = integers.scale_that_holds_bias(
                 q.scale, float(scale), bias, per_channel=q.axis is not None
             )
-        _, saturated = integers.quantize_bias(bias, np.float32(scale) * held)
+        kept = integers.bias_scale(float(scale), held, bias)
+        _, saturated = integers.quantize_bias(bias, kept)
         raised = int(np.count_nonzero(held != q.scale))
         if without or raised:
             weights = np.abs(scene.assembler.weight(layer))

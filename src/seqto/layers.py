@@ -11,7 +11,8 @@ from typing import Any
 
 from seqto.contracts import Layer
 
-WEIGHTED_OPS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
+CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
+WEIGHTED_OPS = CONVOLUTIONS | frozenset(("Gemm", "MatMul"))
 FOLLOWING_ACTIVATIONS = frozenset(("Relu", "Clip"))
 # ops that only move data: they follow the layer in front of them and keep its scale
 MOVING_OPS = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
@@ -53,6 +54,31 @@ def list_layers(proto: Any) -> list[Layer]:
             label = f"output:{output.name}"
             layers.append(Layer(label, OUTPUT_OP, (), (output.name,), output.name, 0))
     return layers
+
+
+def attribute(node: Any, name: str, default: float = 0) -> float:
+    """A node's attribute that is one number."""
+    for item in node.attribute:
+        if item.name == name:
+            return float(item.f if item.type == 1 else item.i)
+    return default
+
+
+def weight_axis(node: Any, rank: int) -> int:
+    """The axis of a weighted node's weights (of `rank` dimensions) that its outputs lie on.
+
+    Of a ConvTranspose with groups it holds the channels of one group: each group has as many.
+    """
+    if node.op_type == "Conv" or (node.op_type == "Gemm" and attribute(node, "transB")):
+        return 0
+    return 1 if node.op_type == "ConvTranspose" else rank - 1
+
+
+def input_axis(node: Any) -> int:
+    """The axis of a weighted node's input that its weights are summed over; -1 is the last."""
+    if node.op_type in CONVOLUTIONS:
+        return 1
+    return 0 if node.op_type == "Gemm" and attribute(node, "transA") else -1
 
 
 def inferred_values(proto: Any) -> list[Any]:

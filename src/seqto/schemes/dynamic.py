@@ -11,15 +11,9 @@ from typing import Any
 import numpy as np
 
 from seqto.contracts import Layer, Scheme
+from seqto.layers import attribute
 from seqto.schemes.integers import Floats, Quantized, quantize
 from seqto.schemes.parts import Constants, tensor
-
-
-def attribute(node: Any, name: str, default: float = 0) -> float:
-    for item in node.attribute:
-        if item.name == name:
-            return float(item.f if item.type == 1 else item.i)
-    return default
 
 
 def size_of(layer: Layer, scheme: Scheme, constants: Constants) -> int:

@@ -185,7 +185,10 @@ def scale_that_holds_bias(
     saturates and the layer's answer is lost (onnxruntime#22020).
     """
     limit = 2.0 * np.abs(bias.astype(np.float64))
-    limit = limit if per_channel else np.asarray(np.max(limit, initial=0.0))
+    if per_channel:  # several biases may share a scale, see bias_scale
+        limit = limit.reshape(-1, weight_scale.size).max(axis=0)
+    else:
+        limit = np.asarray(np.max(limit, initial=0.0))
     smallest = 1.0001 * limit / (2.0**32 - 2.0)
     candidate = float(input_scale) * weight_scale.astype(np.float64)
     raised = (candidate < smallest) & (candidate > 0.0)
@@ -193,6 +196,22 @@ def scale_that_holds_bias(
     wanted = (weight_scale.astype(np.float64) * ratio).astype(np.float32)
     held: Floats = np.where(raised, wanted, weight_scale).astype(np.float32)
     return held
+
+
+def one_per_channel(bias: Floats, weight_scale: Floats) -> Floats:
+    """A Gemm's bias written out: ONNX lets it be one number, or one for every row."""
+    shape = np.broadcast_shapes(bias.shape, weight_scale.shape)
+    return np.ascontiguousarray(np.broadcast_to(bias, shape))
+
+
+def bias_scale(input_scale: float, weight_scale: Floats, bias: Floats) -> Floats:
+    """The scale of an int32 bias: one, or one for each of its channels.
+
+    The weights of a ConvTranspose with groups have the channels of one group on their axis, so
+    each of their scales serves the same channel of every group.
+    """
+    scale = np.asarray(np.float32(input_scale) * weight_scale, dtype=np.float32)
+    return scale if scale.ndim == 0 else np.tile(scale, bias.shape[-1] // scale.size)
 
 
 def quantize_bias(bias: Floats, scale: Floats) -> tuple[NDArray[np.int32], int]:

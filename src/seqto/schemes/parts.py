@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from seqto.contracts import Layer, Scheme
 from seqto.errors import PlanError
-from seqto.schemes import integers
+from seqto.schemes import bias_correction, integers
 from seqto.schemes.integers import Floats, Quantized
 
 INT4_OPSET = 21
@@ -36,6 +36,8 @@ class Constants(Protocol):
     def rounded_for_output(self, layer: Layer, kind: str) -> Quantized | None: ...
 
     def channel_axis(self, layer: Layer) -> int: ...
+
+    def node(self, layer: Layer) -> Any: ...  # the layer's first NodeProto, which has the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ def _static(
     bias = constants.bias(layer)
     if bias is not None and bias_fix:
         bias = _fixed_bias(layer, constants, q.restore())
+    if bias is not None and layer.op_type == "Gemm" and q.axis is not None:
+        bias = integers.one_per_channel(bias, q.scale)
     if bias is not None and holds_bias(scheme):
         held = integers.scale_that_holds_bias(
             q.scale, input_scale, bias, per_channel=q.axis is not None
@@ -195,10 +199,10 @@ def _static(
     if bias is not None and scheme.bias == "float":
         _add_floats(items, nodes, b, bias, added=True)
     elif bias is not None:
-        bias_scale = np.asarray(np.float32(input_scale) * q.scale, dtype=np.float32)
+        bias_scale = integers.bias_scale(input_scale, q.scale, bias)
         data, saturated = integers.quantize_bias(bias, bias_scale)
         items += [tensor(b + "q", data), tensor(b + "s", bias_scale)]
-        axis = {} if q.axis is None else {"axis": 0}
+        axis = {} if q.axis is None else {"axis": bias.ndim - 1}
         nodes.append(make("DequantizeLinear", [b + "q", b + "s"], [b], **axis))
     return _part(items, nodes, weight=w, bias=b, opset=opset, saturated=saturated)
 
@@ -253,7 +257,7 @@ def _add_floats(
 
 
 def _fixed_bias(layer: Layer, constants: Constants, restored: Floats) -> Floats:
-    """Bias correction: add what rounding the weights takes away from the mean output."""
+    """The bias that keeps the mean output what it is with the float weights."""
     bias = constants.bias(layer)
     mean = constants.input_mean(layer)
     if bias is None:
@@ -261,18 +265,7 @@ def _fixed_bias(layer: Layer, constants: Constants, restored: Floats) -> Floats:
     if mean is None:
         return bias
     lost = constants.weight(layer) - restored
-    if layer.op_type == "Conv":
-        per_input = lost.reshape(lost.shape[0], lost.shape[1], -1).sum(axis=2)
-        groups = mean.size // lost.shape[1]
-        per_group = mean.reshape(groups, lost.shape[1])
-        rows = np.repeat(per_group, lost.shape[0] // groups, axis=0)
-        shift = (per_input * rows).sum(axis=1)
-    else:
-        out_axis = constants.channel_axis(layer)
-        matrix = lost if out_axis == 0 else lost.T
-        shift = matrix @ mean.reshape(-1)
-    corrected: Floats = (bias + shift.reshape(bias.shape)).astype(np.float32)
-    return corrected
+    return bias_correction.corrected(constants.node(layer), bias, lost=lost, mean=mean)
 
 
 def _part(

@@ -15,8 +15,9 @@ import numpy as np
 
 from seqto.contracts import Layer
 from seqto.errors import ConfigError
+from seqto.layers import weight_axis
 from seqto.model import Prepared
-from seqto.transforms.graph import Applied, Draft, Peaks, attribute
+from seqto.transforms.graph import Applied, Draft, Peaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,7 @@ def _output_axis(draft: Draft, layer: Layer) -> int | None:
     node = next(n for n in draft.readers[str(layer.weight)] if n.name == layer.nodes[0])
     if len(draft.readers[str(layer.weight)]) > 1:
         return None  # others may read the same weights along another axis
-    if layer.op_type == "Conv":
-        return 0
-    if layer.op_type == "Gemm":
-        return 0 if attribute(node, "transB", 0) else 1
-    if layer.op_type == "MatMul" and draft.array(str(layer.weight)).ndim == 2:
-        return 1
-    return None
+    rank = draft.array(str(layer.weight)).ndim
+    if layer.op_type == "ConvTranspose" or (layer.op_type == "MatMul" and rank != 2):
+        return None
+    return weight_axis(node, rank)

@@ -14,7 +14,7 @@ from seqto.contracts import CALIBRATION, Ask, Json, LayerError, Plan, Scheme, Sp
 from seqto.errors import DeviceError, ModelError
 from seqto.job import Job, calibration_methods
 from seqto.study import Study
-from seqto.variants import BASE, place_of
+from seqto.variants import BASE, place_of, variant_of
 from seqto.workers import Pool
 
 
@@ -177,6 +177,9 @@ def _treatments(
         peaks = calibrate(place.prepared, place.store.calibration).peaks
     made: list[tuple[str, ...]] = [()] if not job.settings.quantize.transforms else []
     for transforms in wanted:
+        if variant_of(transforms) == BASE:  # made while a model is assembled: nothing to make here
+            made.append(transforms)
+            continue
         name = "+".join(transforms)
         try:
             row = workplace.add_variant(

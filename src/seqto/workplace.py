@@ -8,7 +8,6 @@ models/  plots/  report.*           what the user came for
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from seqto.inputs import Preprocess
 from seqto.model import Prepared
 from seqto.samples import SampleStore, split_rows
 from seqto.variants import (
+    BASE,
     CORRECTIONS,
     MODEL_FILE,
     STATISTICS_FILE,
@@ -33,6 +33,7 @@ from seqto.variants import (
 )
 
 Progress = Callable[[str, int, int], None]
+TREATED_FILE = "treated.onnx"  # a variant's model before it is checked and calibrated
 TOLERANCE = 1e-3  # of the outputs' spread: what preparation and treatments may move
 
 
@@ -163,11 +164,14 @@ def add_variant(
 ) -> Json:
     """Treat the float model, check its answers, calibrate it again; {name, touched, moved}.
 
-    A treatment that finds nothing to do leaves no variant, unless it is needed.
+    A treatment that finds nothing to do leaves no variant, unless it is needed. Corrections alone
+    need none: they are made while a model is assembled.
     """
     from seqto.plugins import find
 
     made = [t for t in transforms if t not in CORRECTIONS]
+    if not made:
+        return {"name": BASE, "touched": [], "skipped": [], "exact": True, "moved": 0.0}
     folder = place_of(place.folder, made)
     name = folder.name
     prepared = place.prepared
@@ -184,11 +188,13 @@ def add_variant(
         exact = exact and applied.exact
         touched += list(applied.touched)
         skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]
-        onnx_model.save(applied.proto, folder / "treated.onnx")
-        prepared = onnx_model.open_prepared(folder / "treated.onnx")
+        onnx_model.save(applied.proto, folder / TREATED_FILE)
+        prepared = onnx_model.open_prepared(folder / TREATED_FILE)
     found = {"name": name, "touched": sorted(set(touched)), "skipped": skipped, "exact": exact}
     if not touched and not needed:
-        shutil.rmtree(folder)
+        (folder / TREATED_FILE).unlink()  # what this call has made, and nothing else
+        if not any(folder.iterdir()):
+            folder.rmdir()
         return {**found, "moved": 0.0}
     # samples that no treatment has looked at, where there are any
     split = EVALUATION if place.store.splits().get(EVALUATION) else CALIBRATION
@@ -204,5 +210,5 @@ def add_variant(
     if not (folder / STATISTICS_FILE).is_file():
         calibration = calibrate(prepared, place.store.calibration, methods=methods)
         save_statistics(calibration.statistics, folder / STATISTICS_FILE)
-    (folder / "treated.onnx").replace(folder / MODEL_FILE)
+    (folder / TREATED_FILE).replace(folder / MODEL_FILE)
     return {**found, "moved": moved}

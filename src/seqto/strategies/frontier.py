@@ -98,7 +98,8 @@ class Frontier:
         """
         base = Plan.of({name: family(code) for name, code in good_uniform(space).items()})
         options = [t for t in space.transforms if t]
-        options += [(BIAS_CORRECTION,), *((*t, BIAS_CORRECTION) for t in options)]
+        corrected = [(*t, BIAS_CORRECTION) for t in [(), *options] if BIAS_CORRECTION not in t]
+        options = list(dict.fromkeys([*options, *corrected]))
         plans = [(Plan(base.schemes, t), f"good uniform, {' + '.join(t)}") for t in options]
         full = Plan.of({**space.default, **space.fixed})
         first = [(full, "fully quantized"), (base, "good uniform")]

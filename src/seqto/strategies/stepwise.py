@@ -26,8 +26,9 @@ class Stepwise:
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         full = {layer: code for layer, code in space.default.items() if code != "fp32"}
         full.update(space.fixed)
+        treatment = space.transforms[0] if space.transforms else ()
         order = [name for name in self._ordered(space, seed=seed) if name in full]
-        steps = [(Plan.of(full), "fully quantized")]
+        steps = [(Plan.of(full, treatment), "fully quantized")]
         left = dict(full)
         for count, name in enumerate(order, start=1):
             left.pop(name)
@@ -35,7 +36,7 @@ class Stepwise:
                 # what a float layer hands out is not quantized behind its back
                 if layer.op_type == "Output" and _producer(space, layer.inputs[0]) == name:
                     left.pop(layer.name, None)
-            steps.append((Plan.of(left), f"step {count}: without {name}"))
+            steps.append((Plan.of(left, treatment), f"step {count}: without {name}"))
         for start in range(0, len(steps), self.batch):
             chosen = steps[start : start + self.batch]
             trials = yield Ask(tuple(p for p, _ in chosen), tuple(n for _, n in chosen))

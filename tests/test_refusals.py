@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from seqto.contracts import Failure, Layer, Plan
 from seqto.refusals import narrow
 
@@ -48,6 +50,25 @@ def test_layers_that_fail_only_together_lose_the_scheme() -> None:
     menu, findings = narrow(LAYERS, MENU, order=[], runs=runs, added_ops=no_ops)
     assert all(codes == ("fp32",) for codes in menu.values())
     assert len(findings[0]["layers"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("crash", "crashes on this device"),
+        ("timeout", "takes too long on this device"),
+        ("memory", "needs too much memory on this device"),
+        ("time", "cannot be timed on this device"),
+        ("import", "does not import on this device"),
+        ("run", "does not run on this device"),
+    ],
+)
+def test_a_finding_is_a_sentence_whatever_the_stage(stage: str, words: str) -> None:
+    def runs(plan: Plan) -> Failure | None:
+        return Failure(stage, "no more is known") if plan.schemes else None
+
+    _, findings = narrow(LAYERS[:1], MENU, order=[], runs=runs, added_ops=no_ops)
+    assert findings[0]["message"].startswith(f"{CODE} {words} for 1 layer, back to float")
 
 
 def test_what_runs_is_left_alone() -> None:

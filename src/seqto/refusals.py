@@ -91,11 +91,24 @@ def _finding(code: str, failure: Failure, guilty: Sequence[str]) -> Json:
     return {
         "event": "finding",
         "kind": "unsupported",
-        "message": f"{code} does not {failure.stage} on this device for {count} "
+        "message": f"{code} {_fails(failure.stage)} on this device for {count} "
         f"layer{'s' if count > 1 else ''}, back to float: {because}",
         "layers": list(guilty),
         "figures": {"code": code, "stage": failure.stage, "ops": list(failure.ops)},
     }
+
+
+def _fails(stage: str) -> str:
+    """A stage as the verb of a sentence: some name what did not happen, others what did."""
+    verbs = {
+        "crash": "crashes",
+        "timeout": "takes too long",
+        "memory": "needs too much memory",
+        "time": "cannot be timed",
+        "plan": "cannot be planned",
+        "assemble": "cannot be assembled",
+    }
+    return verbs.get(stage) or f"does not {stage}"
 
 
 def demand_float(runs: Runs, *, device: str) -> None:
@@ -103,7 +116,7 @@ def demand_float(runs: Runs, *, device: str) -> None:
     failure = runs(Plan())
     if failure is not None:
         raise DeviceError(
-            f"the float model does not {failure.stage} on {device}: {failure.message}",
+            f"the float model {_fails(failure.stage)} on {device}: {failure.message}",
             stage=failure.stage,
             ops=failure.ops,
         )

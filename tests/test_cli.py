@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 import nets
 import runs
-from seqto.cli import main
+from seqto.cli import _distinct, main
 
 PICTURES = """
 [model]
@@ -445,3 +447,21 @@ def test_every_public_name_can_be_had() -> None:
         assert getattr(seqto, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'tone'"):
         _ = seqto.tone  # type: ignore[attr-defined]
+
+
+# --------------------------------------------------------------------------------- several models
+
+
+@given(st.lists(st.text("aAb-.01/ ", max_size=4), max_size=8))
+@example(["a", "a", "a-1"])
+@example(["A", "a"])
+@example(["", "model-0"])
+def test_every_model_has_a_folder_of_its_own(names: list[str]) -> None:
+    """Also on a disk that does not tell capitals apart; and no name leads out of the run folder."""
+    folders = _distinct(names)
+    assert len({f.casefold() for f in folders}) == len(names)
+    assert all(f and not f.startswith(".") and not set("/ ") & set(f) for f in folders)
+    if len({n.casefold() for n in names}) == len(names):
+        plain = [i for i, n in enumerate(names) if n and not set("./ ") & set(n)]
+        if len(plain) == len(names):
+            assert folders == names

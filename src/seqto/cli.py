@@ -92,7 +92,22 @@ def _jobs(options: argparse.Namespace, settings: Settings) -> list[Any]:
 def _distinct(names: list[str]) -> list[str]:
     """Folder names: nothing of a model's name may leave the run folder."""
     safe = ["".join(c if c.isalnum() or c in "-_.+" else "-" for c in n).strip(".") for n in names]
-    return [n if n and safe.count(n) == 1 else f"{n or 'model'}-{i}" for i, n in enumerate(safe)]
+    taken = {n.casefold() for n in safe if n and _count(safe, n) == 1}
+    found = []
+    for i, name in enumerate(safe):
+        own = name
+        if not name or _count(safe, name) > 1:
+            own = f"{name or 'model'}-{i}"
+            while own.casefold() in taken:
+                own += "-"
+            taken.add(own.casefold())
+        found.append(own)
+    return found
+
+
+def _count(names: list[str], name: str) -> int:
+    """How many of them are one folder on a disk that does not tell capitals apart."""
+    return sum(n.casefold() == name.casefold() for n in names)
 
 
 def _tuned(options: argparse.Namespace, job: Any) -> Result:

@@ -95,7 +95,9 @@ def test_splits_are_disjoint_and_have_the_asked_sizes(
     assert set(everything) <= set(range(count))
     assert len(found["calibration"]) == calibration
     assert len(found["evaluation"]) == evaluation
-    assert len(found["report"]) == (report or report + spare)
+    assert len(found["report"]) == report
+    rest = split_rows(count, **{**settings, "report": None}, seed=seed)
+    assert len(rest["report"]) == report + spare
     assert found == split_rows(count, **settings, seed=seed)
 
 

@@ -48,7 +48,9 @@ class DataSettings:
     random: int | None = _help("data-free: this many random inputs; figures say little then")
     calibration: int = _help("samples for ranges and layer analysis", 100)
     evaluation: int = _help("samples that a search may look at", 300)
-    report: int | None = _help("samples that only final figures are measured on; rest if absent")
+    report: int | None = _help(
+        "samples that only final figures are measured on; 0: none; the rest if absent"
+    )
     seed: int = _help("of the splits", 0)
     chunk: int = _help("samples run between two looks at the clock; 0 = chosen", 0)
     max_bad_share: float = _help("share of unreadable samples that is still put up with", 0.05)

@@ -47,7 +47,8 @@ def describe(job: Any) -> str:
         f"strategy {settings.search.strategy}, mode {settings.quantize.mode}, "
         f"device {job.device.name}, objectives {', '.join(settings.search.objectives)}",
         f"samples: {len(job.data)} there; calibration {settings.data.calibration}, evaluation "
-        f"{settings.data.evaluation}, report {settings.data.report or 'the rest'}",
+        f"{settings.data.evaluation}, report "
+        f"{'the rest' if settings.data.report is None else settings.data.report}",
         "menu: " + ", ".join(sorted({code for codes in menu.values() for code in codes})),
         *(f"not offered: {r['code']}, {r['reason']} ({len(r['layers'])} layers)" for r in refusals),
         f"about {trials} trials, {max(1, round(seconds / 60))} min, {disk / 1e6:.0f} MB in "

@@ -58,7 +58,7 @@ def split_rows(
 ) -> dict[str, list[int]]:
     """Disjoint rows for the three splits, drawn without replacement; the order is random too.
 
-    `report` of 0 or None takes all that is left. Rows in `calibration_rows` serve calibration
+    `report` of None takes all that is left, 0 none. Rows in `calibration_rows` serve calibration
     alone, and calibration is drawn from nowhere else.
     """
     reserved = set() if calibration_rows is None else {int(row) for row in calibration_rows}
@@ -82,10 +82,10 @@ def split_rows(
         )
         raise DataError(
             f"too few samples: {needed} are needed (calibration {calibration}, evaluation "
-            f"{evaluation}, report {report or 'the rest'}), the data have {count}{kept}: "
-            "lower the numbers or give more data"
+            f"{evaluation}, report {'the rest' if report is None else report}), the data have "
+            f"{count}{kept}: lower the numbers or give more data"
         )
-    stop = evaluation + report if report else None
+    stop = None if report is None else evaluation + report
     return {CALIBRATION: first, EVALUATION: rest[:evaluation], REPORT: rest[evaluation:stop]}
 
 

@@ -364,6 +364,24 @@ def test_layers_that_are_slower_as_integers_are_named_where_a_profile_says_so() 
     assert causes.findings({}, profiles=profiles[:1]) == []
 
 
+def test_only_integer_layers_of_uniform_plans_are_slower_as_integers() -> None:
+    """A float layer of a mixed trial may be slow for what is around it: no advice from that."""
+    profiles = [
+        {"scheme": "float", "layers_ms": {"a": 1.0, "b": 1.0}},
+        {"scheme": "static-s8-u8-tensor", "layers_ms": {"a": 3.0, "b": 3.0}},
+        {"scheme": "trial 7", "layers_ms": {"a": 9.0, "b": 9.0}},
+        {"scheme": "alternating", "layers_ms": {"a": 9.0, "b": 9.0}},
+    ]
+    profiles[1]["integer_layers"] = ["a"]
+    (slower,) = causes.findings({}, profiles=profiles)
+    assert slower["layers"] == ["a"]
+    assert slower["figures"]["layers"]["a"]["ms"] == 3.0
+    assert causes.findings({}, profiles=[profiles[0], *profiles[2:]]) == []
+    planned = {"scheme": "planned", "integer_layers": ["b"], "layers_ms": {"a": 3.0, "b": 3.0}}
+    (slower,) = causes.findings({}, profiles=[profiles[0], planned])
+    assert slower["layers"] == ["b"]
+
+
 # --------------------------------------------------------------------------------------- plans
 
 

@@ -34,6 +34,7 @@ BIAS_COST = 1.1
 HALF, FEW = 0.5, 0.25
 # A layer counts as slower when it takes a tenth longer and a hundredth of the model's time.
 SLOWER, WORTH = 1.1, 0.01
+UNIFORM = ("static", "dynamic", "planned")  # profiles of plans with one scheme for all layers
 HALF_AS_MUCH_AGAIN = 1.5  # nearer figures of few samples are not told apart
 
 
@@ -322,9 +323,12 @@ def _sensitive(rows: Sequence[Json], damage: Mapping[str, float], samples: int) 
 
 
 def _slower(profiles: Sequence[Json]) -> Json | None:
-    """Layers that take longer as integers, where kernel times are known for both."""
+    """Layers that take longer as integers, where kernel times are known for both.
+
+    Only uniform plans tell: a float layer of a mixed trial may be slower for what is around it.
+    """
     floats = next((p["layers_ms"] for p in profiles if p["scheme"] in ("float", "fp32")), None)
-    others = [p for p in profiles if p["scheme"] not in ("float", "fp32", "alternating") and floats]
+    others = [p for p in profiles if p["scheme"].startswith(UNIFORM)]
     if not floats or not others:
         return None
     total = sum(floats.values())
@@ -332,6 +336,8 @@ def _slower(profiles: Sequence[Json]) -> Json | None:
     for profile in others:
         for name, ms in profile["layers_ms"].items():
             was = floats.get(name, 0.0)
+            if name not in profile.get("integer_layers", floats):
+                continue  # float in this plan too
             if name and ms > SLOWER * was and ms - was >= WORTH * total:
                 known = slow.get(name)
                 if known is None or ms - was > known["ms"] - known["float_ms"]:

@@ -13,6 +13,7 @@ from seqto.causes import finding, findings
 from seqto.contracts import Json, Plan
 from seqto.errors import DeviceError
 from seqto.evidence import PARTS
+from seqto.profiles import integer_layers
 
 if TYPE_CHECKING:
     from seqto.job import Job
@@ -78,7 +79,8 @@ def _profiled(pool: Pool, plan: Plan) -> list[Json]:
     for scheme, what in (("float", Plan((), plan.transforms)), ("planned", plan)):
         (ticket,) = pool.map([{"kind": "profile", "plan": what.to_json(), "runs": 15}])
         if ticket.result is not None and ticket.result["layers_ms"]:
-            found.append({"scheme": scheme, "plan_key": what.key, **ticket.result})
+            named = {"plan_key": what.key, "integer_layers": integer_layers(what)}
+            found.append({"scheme": scheme, **named, **ticket.result})
     return found
 
 

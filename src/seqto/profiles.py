@@ -37,6 +37,11 @@ def profile_plans(layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]) 
     return plans
 
 
+def integer_layers(plan: Plan) -> list[str]:
+    """Layers that a plan runs on integer kernels."""
+    return [name for name, scheme in plan.as_dict().items() if scheme.kernel != "float"]
+
+
 def latency_table(
     layers: Sequence[Layer],
     menu: Mapping[str, tuple[str, ...]],

@@ -34,6 +34,7 @@ from seqto.contracts import (
 )
 from seqto.journal import Journal
 from seqto.pareto import front
+from seqto.profiles import integer_layers
 from seqto.rounded import Rounding
 from seqto.samples import SampleStore
 from seqto.variants import variant_of
@@ -239,7 +240,8 @@ class Study:
         """Which layer runs where, and for how long; recorded, empty on devices that cannot tell."""
         (ticket,) = self.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
         row = ticket.result or {"layers_ms": {}, "conversion_ms": 0.0, "conversions": 0}
-        event = {"event": "profile", "plan_key": plan.key, "scheme": scheme, **row}
+        named = {"plan_key": plan.key, "scheme": scheme, "integer_layers": integer_layers(plan)}
+        event = {"event": "profile", **named, **row}
         self.write(event)
         return event
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqto.contracts import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Json, Scheme
+from seqto.contracts import ACTIVATION_TYPES, RANGES, TOLERANCE, WEIGHT_TYPES, Json, Scheme
 from seqto.errors import ConfigError, nearest
 
 
@@ -92,7 +92,7 @@ class SearchSettings:
     treatments: tuple[str, ...] = _help(
         "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA", ("smooth-0.5",)
     )
-    tolerance: float = _help("loss that is put up with: `small`, `fast`, `balanced`", 0.025)
+    tolerance: float = _help("loss that is put up with: `small`, `fast`, `balanced`", TOLERANCE)
     probes: int = _help("samples that estimate one layer's damage", 16)
     seed: int = _help("of the strategy", 0)
     racing: bool = _help("stop clearly dominated candidates; where only loss and size count", True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 from seqto import config as configuration
@@ -45,6 +47,12 @@ def refuse_changes(job: Job, header: Json, identity: Json) -> None:
         )
 
 
+def last_settings(events: Sequence[Json]) -> Json:
+    """The settings of the last call on a run folder: the header's, or those of a later call."""
+    said = [e["settings"] for e in events if e["event"] in ("header", "settings")]
+    return dict(said[-1]) if said else {}
+
+
 def settings_json(job: Job) -> Json:
     data = configuration.flatten(job.settings.to_json())
     nested: Json = {}
@@ -54,7 +62,8 @@ def settings_json(job: Job) -> Json:
         for name in parents:
             target = target.setdefault(name, {})
         target[last] = value
-    return nested
+    read_back: Json = json.loads(json.dumps(nested))  # as a journal will give it back
+    return read_back
 
 
 def header(job: Job, place: workplace.Workplace, identity: Json) -> Json:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,8 +39,8 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
     menu.update({name: (code,) for name, code in fixed.items()})
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, "fp32")))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
-    usable = _tried_menu(study, place, with_default, order=order)
-    default = {name: code for name, code in default.items() if code in usable[name]}
+    usable = _tried_menu(study, place, with_default, order=order, default=default)
+    default = _usable(default, usable)
     menu = {name: tuple(c for c in codes if c in usable[name]) for name, codes in menu.items()}
     sizes = {
         (layer.name, code): place.assembler.bytes_of(layer, Scheme.parse(code))
@@ -64,10 +66,19 @@ def _tried_menu(
     menu: Mapping[str, tuple[str, ...]],
     *,
     order: Sequence[str],
+    default: Mapping[str, str],
 ) -> dict[str, tuple[str, ...]]:
-    """The menu without what this device refuses; tried once, then read from the journal."""
-    tried = study.found("tried")
+    """The menu without what this device refuses; each menu is tried once, then read back.
+
+    The event names the plan of the fully quantized model too: the mode's schemes that are left.
+    """
+    key = _menu_key(menu)
+    events = [e for e in study.journal.events if e["event"] == "tried"]
+    tried = next((e for e in events if e.get("choices_key") == key), None)
     if tried is None:
+        # what was refused on an earlier menu may crash: it is not tried again
+        known = {(name, code) for e in events for name, code in e["refused"]}
+        open_menu = {n: tuple(c for c in cs if (n, c) not in known) for n, cs in menu.items()}
         float_ops = {n.op_type for n in place.prepared.proto.graph.node}
 
         def added_ops(name: str, code: str) -> frozenset[str]:
@@ -75,15 +86,25 @@ def _tried_menu(
             return frozenset(onnx_model.op_types(made) - float_ops)
 
         left, findings = refusals.narrow(
-            place.layers, menu, order=order, runs=study.stops, added_ops=added_ops
+            place.layers, open_menu, order=order, runs=study.stops, added_ops=added_ops
         )
         for finding in findings:
             study.write(finding)
         refused = [[name, code] for name in menu for code in menu[name] if code not in left[name]]
-        tried = {"event": "tried", "refused": refused}
+        full = Plan.of(_usable(default, left)).key
+        tried = {"event": "tried", "choices_key": key, "default_key": full, "refused": refused}
         study.write(tried)
     gone = {(name, code) for name, code in tried["refused"]}
     return {n: tuple(c for c in codes if (n, c) not in gone) for n, codes in menu.items()}
+
+
+def _usable(default: Mapping[str, str], menu: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    return {name: code for name, code in default.items() if code in menu[name]}
+
+
+def _menu_key(menu: Mapping[str, tuple[str, ...]]) -> str:
+    choices = sorted((name, sorted(codes)) for name, codes in menu.items())
+    return hashlib.sha256(json.dumps(choices).encode()).hexdigest()
 
 
 def default_plan(
@@ -117,7 +138,10 @@ def _wide_menu(job: Job, study: Study, place: workplace.Workplace) -> dict[str, 
         roundable=frozenset(layer for layer, _ in place.assembler.rounded),
         timed="latency" in job.settings.search.objectives,
     )
-    if not any(e.get("kind") == "menu" for e in study.journal.events):
+    # another call's settings may give another menu: what was said of the last one is void
+    events = study.journal.events
+    since = max((i for i, e in enumerate(events) if e["event"] == "settings"), default=0)
+    if not any(e.get("kind") == "menu" for e in events[since:]):
         for row in refusals:
             study.write(
                 {
@@ -148,7 +172,8 @@ def _profiles(
     for scheme, plan in profile_plans(place.layers, menu).items():
         if scheme in recorded:
             continue
-        recorded[scheme] = study.profile(plan, scheme=scheme)
+        if (found := study.profile(plan, scheme=scheme)) is not None:
+            recorded[scheme] = found
     feeds = place.store.batch(CALIBRATION, 0, place.store.feed_rows(1))
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
 

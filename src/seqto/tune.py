@@ -21,7 +21,7 @@ from seqto.config import Settings
 from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
 from seqto.errors import ConfigError, JournalError
 from seqto.identity import header as make_header
-from seqto.identity import model_identity, refuse_changes
+from seqto.identity import last_settings, model_identity, refuse_changes
 from seqto.job import Job, calibration_methods, fetch, make_job, rounding_types
 from seqto.journal import Journal, read_events
 from seqto.rounded import Rounding
@@ -83,6 +83,8 @@ def run(job: Job) -> Result:
                 study = _study(job, journal, pool, place, began=began)
                 if study.found("header") is None:
                     study.write(header)
+                elif last_settings(journal.events) != header["settings"]:
+                    study.write({"event": "settings", "settings": header["settings"]})
                 reason = _steps(job, study, place)
                 study.write(
                     {
@@ -92,6 +94,8 @@ def run(job: Job) -> Result:
                     }
                 )
         except KeyboardInterrupt:
+            if not any(e["event"] == "header" for e in journal.events):
+                raise  # nothing was begun: a journal starts with its header
             with contextlib.suppress(JournalError):
                 seconds = round(time.monotonic() - began, 1)
                 journal.append({"event": "end", "reason": "interrupted", "seconds": seconds})
@@ -114,7 +118,7 @@ def _open_workplace(job: Job, journal: Journal) -> tuple[workplace.Workplace, Js
     settings = job.settings
     identity = model_identity(job.fetched)
     recorded = next((e for e in journal.events if e["event"] == "header"), None)
-    if recorded is None and journal.events:
+    if recorded is None and any(e["event"] != "end" for e in journal.events):
         raise JournalError(f"{job.out / JOURNAL} has no header: give another --out folder")
     if recorded is not None:
         refuse_changes(job, recorded, identity)
@@ -213,6 +217,8 @@ def _explain(job: Job, study: Study, space: Space) -> None:
     plan = Plan.of(dict(space.default), job.settings.quantize.transforms)
     if study.deadline is not None and time.monotonic() > study.deadline:
         return
+    if not space.default:  # the device refuses the mode's schemes for every layer
+        return
     analysis(job, study, Plan.of(dict(space.default)))
     known = [e for e in study.journal.events if e.get("kind") == "diagnosis"]
     if known or not job.settings.analysis.diagnose:
@@ -254,7 +260,7 @@ def _settle(job: Job, study: Study, keys: Mapping[int, str]) -> None:
         return
     for _ in range(SETTLING):
         chosen = sorted(set(build_report(study.journal.events)["recommended"].values()))
-        if all(study.timings(n) > 1 for n in chosen):
+        if all(study.is_settled(keys[n]) for n in chosen):
             return
         # the others of the choice once more too: they are compared with the newcomers
         study.time([keys[n] for n in chosen], final=True)

@@ -27,7 +27,7 @@ class Stepwise:
         full = {layer: code for layer, code in space.default.items() if code != "fp32"}
         full.update(space.fixed)
         order = [name for name in self._ordered(space, seed=seed) if name in full]
-        steps = [(Plan.of(full), "fully quantized")]
+        steps = [(space.fully_quantized, "fully quantized")]
         left = dict(full)
         for count, name in enumerate(order, start=1):
             left.pop(name)

@@ -14,12 +14,12 @@ import nets
 import runs
 from seqto import tune
 from seqto.contracts import Ask, Plan
-from seqto.errors import PlanError
+from seqto.errors import JournalError, PlanError
 from seqto.journal import Journal, read_events
 from seqto.samples import split_rows
 
 DEVICE = '''
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from seqto.devices.ort import Ort
 from seqto.errors import DeviceError
 
@@ -27,6 +27,7 @@ from seqto.errors import DeviceError
 class Faulty:
     """ORT, but some steps fail: `integers`, or `steps` (batch, timing, report split, profile)."""
     how: str = "steps"
+    board: str = field(default="a", metadata={"free": True})
     name: str = "faulty"
 
     def open(self, model, *, threads=0):
@@ -152,6 +153,18 @@ def test_schemes_that_join_the_menu_later_are_tried_on_the_device(
     tune(config=config, out=run, search__max_trials=3, search__objectives=timed, **asked)
     added = read_events(run / "journal.jsonl")[len(before) :]
     assert [e["event"] for e in added] == ["end"]
+
+
+def test_what_a_device_calls_free_may_change_and_the_rest_may_not(
+    tmp_path: Path, plugin: str
+) -> None:
+    config, run = runs.write_config(tmp_path), tmp_path / "run"
+    asked: dict[str, Any] = {"device__kind": plugin, "search__max_trials": 1}
+    tune(config=config, out=run, device__how="none", **asked)
+    again = tune(config=config, out=run, device__how="none", device__board="b", **asked)
+    assert again.report["settings"]["device"]["settings"]["board"] == "b"
+    with pytest.raises(JournalError, match=r"device\.settings\.how"):
+        tune(config=config, out=run, device__how="integers", **asked)
 
 
 # --------------------------------------------------------------------------------------- Ctrl-C

@@ -499,3 +499,4 @@ class Result:
     recommended: Mapping[str, int]
     layers: tuple[Layer, ...]
     met_max_loss: bool | None = None
+    problems: tuple[str, ...] = ()  # what could not be written beside the reports

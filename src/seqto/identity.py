@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from seqto import config as configuration
 from seqto import model as onnx_model
@@ -39,12 +41,21 @@ def refuse_changes(job: Job, header: Json, identity: Json) -> None:
     if header["model"]["sha256"] != identity["sha256"]:
         old, new = header["model"]["sha256"][:12], identity["sha256"][:12]
         changed.append(f"model: sha256 {old}… → {new}…")
-    changed += configuration.differences(header["settings"], settings_json(job))
+    new = settings_json(job)
+    changed += configuration.differences(header["settings"], new, free=_free_of(job.device))
     if changed:
         raise JournalError(
             f"{job.out} was begun with other input ({'; '.join(changed[:4])}): give another "
             "--out folder, or the same input to go on"
         )
+
+
+def _free_of(device: Any) -> list[str]:
+    """Settings of a device that may be others on resume: its fields with `free` in the metadata."""
+    fields: Sequence[Any] = ()
+    if dataclasses.is_dataclass(device):
+        fields = dataclasses.fields(device)
+    return [f"device.settings.{f.name}" for f in fields if f.metadata.get("free")]
 
 
 def last_settings(events: Sequence[Json]) -> Json:

@@ -12,7 +12,7 @@ from seqto import menu as menus
 from seqto import model as onnx_model
 from seqto import refusals, rounded, sensitivity, workplace
 from seqto.config import Settings
-from seqto.contracts import CALIBRATION, Ask, Json, LayerError, Plan, Scheme, Space
+from seqto.contracts import CALIBRATION, Ask, Json, Layer, LayerError, Plan, Scheme, Space
 from seqto.errors import DeviceError, ModelError
 from seqto.job import Job, calibration_methods
 from seqto.study import Study
@@ -23,20 +23,18 @@ from seqto.workers import Pool
 def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
     """What the strategy may know: layers, menu, bytes, ranking."""
     settings = job.settings
-    default, fixed = default_plan(settings, place)
+    default, fixed = default_plan(settings, place.layers)
     ranking: tuple[LayerError, ...] = ()
     if getattr(job.strategy, "wants_ranking", True):
         ranking = analysis(job, study, Plan.of(default))
         if settings.analysis.ranking == "damage":
             ranking = _by_damage(study, ranking, default)
-    menu: dict[str, tuple[str, ...]] = {n: ("fp32", c) for n, c in default.items()}
-    for layer in place.layers:
-        menu.setdefault(layer.name, ("fp32",))
     if settings.search.strategy != "stepwise":
         study.rounding.ensure(BASE)
         place.assembler.rounded.update(rounded.load(place_of(place.folder)))
-        menu = _wide_menu(job, study, place)
-    menu.update({name: (code,) for name, code in fixed.items()})
+    roundable = frozenset(layer for layer, _ in place.assembler.rounded)
+    menu, refusals = offered_menu(job, place.layers, roundable=roundable)
+    _note_refusals(study, refusals)
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, "fp32")))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
     usable = _tried_menu(study, place, with_default, order=order, default=default)
@@ -108,12 +106,12 @@ def _menu_key(menu: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def default_plan(
-    settings: Settings, place: workplace.Workplace
+    settings: Settings, layers: Sequence[Layer]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The mode's scheme for each layer, and the layers that the user keeps float."""
     q = settings.quantize
     default = menus.default_schemes(
-        place.layers,
+        layers,
         mode=q.mode,
         weight=q.weight,
         activation=q.activation,
@@ -121,23 +119,39 @@ def default_plan(
         bias=q.bias,
         ranges=q.ranges,
     )
-    names = [*menus.resolve(place.layers, q.exclude), *menus.skipped(place.layers, q.skip)]
+    names = [*menus.resolve(layers, q.exclude), *menus.skipped(layers, q.skip)]
     fixed = dict.fromkeys(names, "fp32")
     return {k: v for k, v in default.items() if k not in fixed}, fixed
 
 
-def _wide_menu(job: Job, study: Study, place: workplace.Workplace) -> dict[str, tuple[str, ...]]:
-    c = job.settings.constraints
-    constraints = menus.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset)
-    menu, refusals = menus.full_menu(
-        place.layers,
-        job.device,
-        constraints,
-        weight_bytes={x.name: 4 * x.parameters for x in place.layers},
-        only=job.settings.search.menu,
-        roundable=frozenset(layer for layer, _ in place.assembler.rounded),
-        timed="latency" in job.settings.search.objectives,
-    )
+def offered_menu(
+    job: Job, layers: Sequence[Layer], *, roundable: frozenset[str]
+) -> tuple[dict[str, tuple[str, ...]], list[Json]]:
+    """Layer → schemes that the strategy may choose from, before any is tried; and what is not.
+
+    `roundable`: the layers whose weights can be rounded for the output.
+    """
+    default, fixed = default_plan(job.settings, layers)
+    menu: dict[str, tuple[str, ...]] = {
+        x.name: ("fp32", default[x.name]) if x.name in default else ("fp32",) for x in layers
+    }
+    refusals: list[Json] = []
+    if job.settings.search.strategy != "stepwise":
+        c = job.settings.constraints
+        menu, refusals = menus.full_menu(
+            layers,
+            job.device,
+            menus.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset),
+            weight_bytes={x.name: 4 * x.parameters for x in layers},
+            only=job.settings.search.menu,
+            roundable=roundable,
+            timed="latency" in job.settings.search.objectives,
+        )
+    menu.update({name: (code,) for name, code in fixed.items()})
+    return menu, refusals
+
+
+def _note_refusals(study: Study, refusals: Sequence[Json]) -> None:
     # another call's settings may give another menu: what was said of the last one is void
     events = study.journal.events
     since = max((i for i, e in enumerate(events) if e["event"] == "settings"), default=0)
@@ -152,7 +166,6 @@ def _wide_menu(job: Job, study: Study, place: workplace.Workplace) -> dict[str, 
                     "figures": {},
                 }
             )
-    return menu
 
 
 def _profiles(

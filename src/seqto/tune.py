@@ -19,10 +19,17 @@ from seqto import workplace
 from seqto.clock import Timing
 from seqto.config import Settings
 from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
-from seqto.errors import ConfigError, JournalError
+from seqto.errors import ConfigError, JournalError, PlanError
 from seqto.identity import header as make_header
 from seqto.identity import last_settings, model_identity, refuse_changes
-from seqto.job import Job, calibration_methods, fetch, make_job, rounding_types
+from seqto.job import (
+    Job,
+    calibration_methods,
+    check_settings,
+    fetch,
+    make_job,
+    rounding_types,
+)
 from seqto.journal import Journal, read_events
 from seqto.rounded import Rounding
 from seqto.space import analysis, make_space
@@ -54,6 +61,7 @@ def tune(
     if model is not None:
         dotted["model.path"] = str(model)
     settings = configuration.make(tables, dotted)
+    check_settings(settings, task=task, strategy=strategy)
     from seqto.sources import parse_source
 
     if settings.model.path is None:
@@ -103,6 +111,8 @@ def run(job: Job) -> Result:
             raise
     result = write_outputs(job.out, read_events(job.out / JOURNAL))
     shutil.rmtree(job.out / "cache", ignore_errors=True)
+    if result.problems:
+        raise JournalError("; ".join(result.problems))
     return _gated(result, job.settings.search.max_loss)
 
 
@@ -267,17 +277,22 @@ def _settle(job: Job, study: Study, keys: Mapping[int, str]) -> None:
 
 
 def write_outputs(out: Path, events: Sequence[Json]) -> Result:
-    """report.json, plots and the recommended models: a pure function of the run folder."""
+    """Reports, a pure function of the journal; then models, which need the prepared one too."""
     from seqto.contracts import Layer
     from seqto.export import save_recommended
     from seqto.reports import csv_file, html_page, json_file, plots
 
-    report = json_file.build_report(events)
-    save_recommended(out, events, report)
-    json_file.write_report(out, events)
+    report = json_file.write_report(out, events)
     plots.write_plots(out / "plots", report)
     html_page.write_page(out, report)
     csv_file.write_front(out, report)
+    problems: list[str] = []
+    try:
+        save_recommended(out, events, report)
+    except (JournalError, PlanError) as error:
+        if isinstance(error.__cause__, OSError):  # not to be written is another matter
+            raise
+        problems.append(f"the recommended models cannot be rebuilt: {error}")
     header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
     trials = tuple(replayed(events).values())
     return Result(
@@ -287,6 +302,7 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
         front=tuple(report["front"]),
         recommended=dict(report["recommended"]),
         layers=tuple(Layer.from_json(x) for x in header["layers"]),
+        problems=tuple(problems),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from PIL import Image
 
 import nets
 import runs
+import seqto
 from seqto.cli import _distinct, main
 
 PICTURES = """
@@ -312,6 +314,41 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert "min" in text
     assert "MB" in text
     assert not out.exists()
+
+
+@dataclasses.dataclass
+class Look:
+    """Asks for nothing and remembers what it might have chosen from."""
+
+    menu: set[str] = dataclasses.field(default_factory=set)
+
+    def search(self, space: Any, *, seed: int) -> Any:
+        self.menu |= {code for codes in space.menu.values() for code in codes}
+        yield from ()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"search.strategy": "stepwise"},
+        {"search.strategy": "stepwise", "quantize.mode": "weight"},
+        {"search.strategy": "frontier"},
+        {"search.strategy": "frontier", "search.objectives": ["loss", "latency"]},
+        {"search.strategy": "frontier", "constraints.max_opset": 20},
+    ],
+)
+def test_a_dry_run_shows_the_menu_of_the_run(
+    capsys: Any, tmp_path: Path, config: Path, settings: dict[str, Any]
+) -> None:
+    words = ["tune", "--config", str(config), "--out", str(tmp_path / "o"), "--dry-run"]
+    for key, value in settings.items():
+        words += ["--set", f"{key}={value}"]
+    assert main(words) == 0
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("menu: ")]
+    look = Look()
+    overrides = {key.replace(".", "__"): value for key, value in settings.items()}
+    seqto.tune(config=config, out=tmp_path / "run", strategy=look, **overrides)
+    assert set(line.removeprefix("menu: ").split(", ")) == look.menu
 
 
 def unreadable(tmp_path: Path) -> list[str]:

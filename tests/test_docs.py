@@ -33,6 +33,7 @@ from PIL import Image
 import nets
 import runs
 from seqto import config
+from seqto.job import check_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -286,7 +287,7 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(page: Path, reader:
 def test_settings_in_a_page_are_settings(page: Path) -> None:
     for block in blocks_of(page):
         if block.language == "toml" and block.reason is None:
-            config.make(tomllib.loads(block.body))
+            check_settings(config.make(tomllib.loads(block.body)))
 
 
 def test_no_command_hides_in_a_block_without_a_language() -> None:

@@ -169,6 +169,21 @@ def test_a_report_can_be_made_again_from_the_folder_alone(done: Done, tmp_path: 
     assert list((run / "models").glob("*.onnx"))
 
 
+def test_a_report_needs_nothing_but_the_journal(done: Done, tmp_path: Path) -> None:
+    """Models need the prepared one; that it is gone is said in one line, and the rest is there."""
+    (tmp_path / "run").mkdir()
+    run = tmp_path / "run"
+    shutil.copy(done.out / "journal.jsonl", run)
+    code, printed, error = seqto("report", run)
+    assert code == 0, error
+    assert json.loads((run / "report.json").read_text()) == done.report
+    for name in ("report.html", "front.csv", "plots/front.png"):
+        assert (run / name).is_file(), name
+    assert error.count("\n") == 1, error
+    assert "variants" in error
+    assert "recommended" in printed
+
+
 # ----------------------------------------------------------------------------- again and further
 
 

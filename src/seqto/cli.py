@@ -70,9 +70,10 @@ def run_tune(options: argparse.Namespace) -> int:
 def _jobs(options: argparse.Namespace, settings: Settings) -> list[Any]:
     import dataclasses
 
-    from seqto.job import fetch, make_job
+    from seqto.job import check_settings, fetch, make_job
     from seqto.sources import parse_source
 
+    check_settings(settings)
     paths = options.models or ([settings.model.path] if settings.model.path else [])
     if not paths:
         raise ConfigError("no model: name one, or give --config with model.path")
@@ -200,6 +201,8 @@ def run_report(options: argparse.Namespace) -> int:
         from seqto.reports.terminal import summary
 
         Console().print(summary(result.report, folder=str(folder)))
+        for problem in result.problems:
+            print(f"seqto: {problem}", file=sys.stderr)
         return 0
     report = json_file.build_report(events)
     if options.format == "md":

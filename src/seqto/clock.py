@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from seqto.contracts import CALIBRATION, Json, Latency, Plan
+from seqto.contracts import CALIBRATION, Failure, Json, Latency, Plan
 from seqto.judge import latency_from
 from seqto.workers import Pool
 
@@ -26,18 +26,18 @@ class Clock:
     def __init__(self, pool: Pool, timing: Timing) -> None:
         self._pool, self.timing = pool, timing
 
-    def measure(self, plans: Sequence[Plan], *, float_plan: Json | None) -> list[Latency | None]:
-        """One latency a plan, beside one float session; None for what cannot be timed."""
+    def measure(self, plans: Sequence[Plan], *, float_plan: Json | None) -> list[Latency | Failure]:
+        """One latency a plan, beside one float session, or why it cannot be timed."""
         result = self._interleaved(plans, float_plan)
-        if result is None and len(plans) > 1:  # one of them spoils it for the rest
+        if isinstance(result, Failure) and len(plans) > 1:  # one of them spoils it for the rest
             return [self.measure([p], float_plan=float_plan)[0] for p in plans]
-        if result is None:
-            return [None]
+        if isinstance(result, Failure):
+            return [result]
         return [self._latency(result, i) for i in range(1, len(plans) + 1)]
 
-    def baseline(self, float_plan: Json | None) -> Latency | None:
+    def baseline(self, float_plan: Json | None) -> Latency | Failure:
         result = self._interleaved([], float_plan)
-        return None if result is None else self._latency(result, 0)
+        return result if isinstance(result, Failure) else self._latency(result, 0)
 
     def _latency(self, result: Json, place: int) -> Latency:
         times, throughput = result["times_ms"], result["throughput"]
@@ -48,7 +48,7 @@ class Clock:
             batch=self.timing.batch,
         )
 
-    def _interleaved(self, plans: Sequence[Plan], float_plan: Json | None) -> Json | None:
+    def _interleaved(self, plans: Sequence[Plan], float_plan: Json | None) -> Json | Failure:
         job = {
             "kind": "latency",
             "float": float_plan,
@@ -61,4 +61,4 @@ class Clock:
             "batch": self.timing.batch,
         }
         (ticket,) = self._pool.map([job])
-        return ticket.result
+        return ticket.result or ticket.failure or Failure("time", "the device gave no times")

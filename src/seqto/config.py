@@ -11,12 +11,12 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqto.contracts import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Json, Scheme
+from seqto.contracts import ACTIVATION_TYPES, RANGES, TOLERANCE, WEIGHT_TYPES, Json, Scheme
 from seqto.errors import ConfigError, nearest
 
 
@@ -38,6 +38,7 @@ class TaskSettings:
     kind: str = _help("what a right answer is", "classification")
     label_offset: int = _help("label = argmax(scores) - label_offset", 0)
     top_k: int = _help("how many first answers top-K figures look at", 5)
+    settings: dict[str, Any] = field(default_factory=dict, metadata={"help": "the task's own keys"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class SearchSettings:
     treatments: tuple[str, ...] = _help(
         "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA", ("smooth-0.5",)
     )
-    tolerance: float = _help("loss that is put up with: `small`, `fast`, `balanced`", 0.025)
+    tolerance: float = _help("loss that is put up with: `small`, `fast`, `balanced`", TOLERANCE)
     probes: int = _help("samples that estimate one layer's damage", 16)
     seed: int = _help("of the strategy", 0)
     racing: bool = _help("stop clearly dominated candidates; where only loss and size count", True)
@@ -102,6 +103,9 @@ class SearchSettings:
     max_trials: int | None = _help("end after this many trials")
     max_minutes: float | None = _help("end after this time and report what there is")
     max_loss: float | None = _help("a gate: exit 3 when no trial loses as little")
+    settings: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "the strategy's own keys"}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +140,17 @@ class Settings:
     search: SearchSettings = field(default_factory=SearchSettings)
     device: DeviceSettings = field(default_factory=DeviceSettings)
     constraints: ConstraintSettings = field(default_factory=ConstraintSettings)
+    given: frozenset[str] = field(default=frozenset(), compare=False)  # dotted keys that were set
 
     def to_json(self) -> Json:
-        return dataclasses.asdict(self)
+        return {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
 
 
-# settings that may change between two calls on one run folder without changing any figure
+SECTIONS = tuple(f.name for f in dataclasses.fields(Settings) if f.name != "given")
+
+# settings that may change between two calls on one run folder: no figure that was measured
+# depends on them. Objectives and tolerance decide what is tried next and what is recommended.
+# A device's own fields are free where their metadata say so.
 FREE = frozenset(
     (
         "search.jobs",
@@ -152,10 +161,6 @@ FREE = frozenset(
         "search.objectives",
         "device.timeout_s",
         "device.memory_mb",
-        "device.settings.address",
-        "device.settings.tracker",
-        "device.settings.key",
-        "device.settings.cache",
         "model.path",
         "model.offline",
         "model.cache",
@@ -236,9 +241,8 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
     merged: dict[str, dict[str, Any]] = {}
     for section, values in tables.items():
         if not isinstance(values, Mapping):
-            known = [f.name for f in dataclasses.fields(Settings)]
             raise ConfigError(
-                f"unknown key {section!r} outside of a table{nearest(section, known)}"
+                f"unknown key {section!r} outside of a table{nearest(section, SECTIONS)}"
             )
         merged[section] = dict(values)
     for dotted, value in (overrides or {}).items():
@@ -253,7 +257,8 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
             raise ConfigError(f"setting {dotted!r} has no key: write section.key=value")
         target[last] = value
     made: Settings = _record(Settings, merged, where="")
-    return made
+    given = frozenset(f"{section}.{key}" for section in merged for key in merged[section])
+    return dataclasses.replace(made, given=given)
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -268,15 +273,17 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     return dotted.strip(), parsed
 
 
-def differences(old: Json, new: Json) -> list[str]:
+def differences(old: Json, new: Json, *, free: Collection[str] = ()) -> list[str]:
     """Settings that matter and are not what they were, as `key: was → is`."""
     found = []
+    free = {*FREE, *free}
     flat_old, flat_new = flatten(old), flatten(new)
     for key in sorted({*flat_old, *flat_new}):
-        if key in FREE or any(key.startswith(f + ".") for f in FREE):
+        if key in free or any(key.startswith(f + ".") for f in free):
             continue
-        if flat_old.get(key) != flat_new.get(key):
-            found.append(f"{key}: {flat_old.get(key)!r} → {flat_new.get(key)!r}")
+        was, now = flat_old.get(key), flat_new.get(key)
+        if was != now and (was, now) not in ((None, {}), ({}, None)):  # an empty table is none
+            found.append(f"{key}: {was!r} → {now!r}")
     return found
 
 
@@ -292,13 +299,13 @@ def flatten(tables: Json, prefix: str = "") -> Json:
 
 
 def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
-    known = {f.name: f for f in dataclasses.fields(record)}
+    known = {f.name: f for f in dataclasses.fields(record) if f.name != "given"}
     hints = typing.get_type_hints(record)
     made: dict[str, Any] = {}
     for key, value in values.items():
         dotted = f"{where}{key}"
         if key not in known:
-            if record is DeviceSettings:
+            if "settings" in known:  # the plug-in's own: it refuses what it lacks (job.py)
                 made["settings"] = {**made.get("settings", {}), key: value}
                 continue
             raise ConfigError(f"unknown setting {dotted!r}{nearest(key, list(known))}")
@@ -308,7 +315,7 @@ def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
                 raise ConfigError(f"{dotted} is a table, not {value!r}")
             made[key] = _record(hint, value, where=f"{dotted}.")
         else:
-            made[key] = _value(value, hint, dotted=dotted)
+            made[key] = typed(value, hint, dotted=dotted)
             _check(dotted, made[key])
     return record(**made)
 
@@ -328,7 +335,8 @@ def _check(dotted: str, value: Any) -> None:
         raise ConfigError(f"{dotted} = {value!r} must be {room}")
 
 
-def _value(value: Any, hint: Any, *, dotted: str) -> Any:
+def typed(value: Any, hint: Any, *, dotted: str) -> Any:
+    """A value as its field's type has it, or an error that names the setting."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return None

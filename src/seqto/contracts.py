@@ -28,6 +28,7 @@ EVALUATION = "evaluation"  # what a search may look at
 REPORT = "report"  # what only final figures are measured on
 CALIBRATION = "calibration"  # ranges and layer analysis
 FAST_SIZE = 1.05  # of the fully quantized model's bytes: what a fast model may take
+TOLERANCE = 0.025  # loss that is put up with, where no setting says another
 
 
 # --------------------------------------------------------------------------- the model's layers
@@ -364,6 +365,12 @@ class Space:
     boundary_ms: Mapping[str, float] = field(default_factory=dict)  # one Q or DQ of a tensor
     float_bytes: int = 0  # of the original file
 
+    @property
+    def fully_quantized(self) -> Plan:
+        """Every layer as the mode says, but for what the device refuses or the user excludes."""
+        demanded = self.transforms[0] if self.transforms else ()
+        return Plan.of({**self.default, **self.fixed}, demanded)
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -373,6 +380,13 @@ class Ask:
     notes: tuple[str, ...] = ()
     probe: bool = False
     latency: bool = False  # also time them, alone
+
+    def __post_init__(self) -> None:
+        if self.probe and self.latency:
+            raise PlanError(
+                "a probe cannot be timed: it sees few samples and is no trial; ask for its plans "
+                "without probe to have their latency"
+            )
 
 
 Answers = Sequence[Trial]
@@ -486,3 +500,4 @@ class Result:
     recommended: Mapping[str, int]
     layers: tuple[Layer, ...]
     met_max_loss: bool | None = None
+    problems: tuple[str, ...] = ()  # what could not be written beside the reports

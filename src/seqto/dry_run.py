@@ -7,26 +7,30 @@ import time
 from pathlib import Path
 from typing import Any
 
-from seqto import menu as menus
 from seqto import model as onnx_model
 from seqto.contracts import CALIBRATION
 from seqto.errors import DeviceError, ModelError
+from seqto.job import rounding_types
+from seqto.rounded import columns_of
 from seqto.samples import SampleStore
+from seqto.space import offered_menu
 
 
 def describe(job: Any) -> str:
     """Plain text; nothing is written."""
     settings = job.settings
-    prepared = onnx_model.prepare(onnx_model.load(job.fetched.path), name=job.fetched.name)
+    prepared = onnx_model.prepare(
+        onnx_model.load(job.fetched.path),
+        name=job.fetched.name,
+        max_opset=settings.constraints.max_opset,
+    )
     weighted = [x for x in prepared.layers if x.weight]
-    c = settings.constraints
-    menu, refusals = menus.full_menu(
+    # a run rounds them and leaves out those whose inputs are not finite, which are very few
+    roundable = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
+    menu, refusals = offered_menu(
+        job,
         prepared.layers,
-        job.device,
-        menus.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset),
-        weight_bytes={x.name: 4 * x.parameters for x in prepared.layers},
-        only=settings.search.menu,
-        roundable=frozenset(x.name for x in weighted),
+        roundable=frozenset(roundable if rounding_types(settings) else ()),
     )
     sample_s, sample_bytes = _one_sample(job, prepared)
     probes = sum(len(m) - 1 for m in menu.values())

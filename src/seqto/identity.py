@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from seqto import config as configuration
 from seqto import model as onnx_model
@@ -37,12 +41,27 @@ def refuse_changes(job: Job, header: Json, identity: Json) -> None:
     if header["model"]["sha256"] != identity["sha256"]:
         old, new = header["model"]["sha256"][:12], identity["sha256"][:12]
         changed.append(f"model: sha256 {old}… → {new}…")
-    changed += configuration.differences(header["settings"], settings_json(job))
+    new = settings_json(job)
+    changed += configuration.differences(header["settings"], new, free=_free_of(job.device))
     if changed:
         raise JournalError(
             f"{job.out} was begun with other input ({'; '.join(changed[:4])}): give another "
             "--out folder, or the same input to go on"
         )
+
+
+def _free_of(device: Any) -> list[str]:
+    """Settings of a device that may be others on resume: its fields with `free` in the metadata."""
+    fields: Sequence[Any] = ()
+    if dataclasses.is_dataclass(device):
+        fields = dataclasses.fields(device)
+    return [f"device.settings.{f.name}" for f in fields if f.metadata.get("free")]
+
+
+def last_settings(events: Sequence[Json]) -> Json:
+    """The settings of the last call on a run folder: the header's, or those of a later call."""
+    said = [e["settings"] for e in events if e["event"] in ("header", "settings")]
+    return dict(said[-1]) if said else {}
 
 
 def settings_json(job: Job) -> Json:
@@ -54,7 +73,8 @@ def settings_json(job: Job) -> Json:
         for name in parents:
             target = target.setdefault(name, {})
         target[last] = value
-    return nested
+    read_back: Json = json.loads(json.dumps(nested))  # as a journal will give it back
+    return read_back
 
 
 def header(job: Job, place: workplace.Workplace, identity: Json) -> Json:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+import typing
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from seqto import config, plugins, workplace
 from seqto import model as onnx_model
-from seqto import plugins, workplace
 from seqto.config import Settings
 from seqto.contracts import Data, Device, Fetched, Json, Scheme, Task
-from seqto.errors import ConfigError
+from seqto.errors import ConfigError, nearest
 from seqto.inputs import Preprocess
 from seqto.menu import WEIGHTED
 from seqto.schemes.parts import INT4_OPSET
 from seqto.study import Listener
+
+TASKS, STRATEGIES = "seqto.tasks", "seqto.strategies"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,14 +60,15 @@ def make_job(
     listener: Listener = lambda _event: None,
 ) -> Job:
     """Choose the plug-ins that settings name; objects that are given win."""
+    check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
     device = plugins.build("seqto.devices", device_json)
     if getattr(device, "cache", "") is None:
         # compiled models are shared by this run's workers and go with the other caches
         device_json["cache"] = str((out / "cache" / "compiled").resolve())
-    chosen_task = task or plugins.build("seqto.tasks", _fields("seqto.tasks", settings.task))
-    chosen = strategy or plugins.build("seqto.strategies", _strategy_json(settings))
+    chosen_task = task or plugins.build(TASKS, _task_json(settings))
+    chosen = strategy or plugins.build(STRATEGIES, _strategy_json(settings))
     source = _data(settings, fetched, data)
     return Job(
         fetched,
@@ -79,24 +84,70 @@ def make_job(
     )
 
 
-def _fields(group: str, record: Any) -> Json:
-    """The settings of a section that the chosen plug-in knows."""
-    values = dataclasses.asdict(record)
-    plugin = plugins.find(group, values["kind"])
-    known = {f.name for f in dataclasses.fields(plugin)} | {"kind"}
-    return {k: v for k, v in values.items() if k in known}
+def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None) -> None:
+    """Refuse what was set and would not be used: nothing that is asked for is dropped."""
+    _refuse_unused(settings, TASKS, "task", ("label_offset", "top_k"), made=task)
+    _refuse_unused(settings, STRATEGIES, "search", ("order", "stop_loss"), made=strategy)
+    for key in ("menu", "treatments"):
+        if settings.search.strategy == "stepwise" and f"search.{key}" in settings.given:
+            raise ConfigError(
+                f"search.{key} is set, but strategy 'stepwise' has a menu of its own: leave it "
+                "out, or choose frontier or evolve"
+            )
+
+
+def _refuse_unused(
+    settings: Settings, group: str, section: str, shared: Sequence[str], *, made: Any
+) -> None:
+    """`shared`: keys of the section that only some plug-ins of the group take."""
+    record = getattr(settings, section)
+    kind = record.kind if group == TASKS else record.strategy
+    name = f"{plugins.NAMES[group]} {kind!r}"
+    known: list[str] = []
+    if made is not None:
+        name = f"{type(made).__name__}, an object whose fields are set where it is made"
+    else:
+        known = [f.name for f in dataclasses.fields(plugins.find(group, kind))]
+    for key in shared:
+        if f"{section}.{key}" in settings.given and key not in known:
+            takers = " or ".join(plugins.kinds_with(group, key))
+            raise ConfigError(
+                f"{section}.{key} is set, but not taken by {name}: leave it out, or choose {takers}"
+            )
+    for key in record.settings:
+        if key not in known:
+            names = dict.fromkeys([*(f.name for f in dataclasses.fields(record)), *known])
+            near = nearest(key, list(names))
+            raise ConfigError(f"unknown setting '{section}.{key}'{near} (not taken by {name})")
+
+
+def _task_json(settings: Settings) -> Json:
+    task = settings.task
+    values = {"label_offset": task.label_offset, "top_k": task.top_k}
+    return _plugin_json(TASKS, task.kind, values, task.settings, section="task")
 
 
 def _strategy_json(settings: Settings) -> Json:
     search = settings.search
-    known = {f.name for f in dataclasses.fields(plugins.find("seqto.strategies", search.strategy))}
     values = {
         "order": search.order,
         "stop_loss": search.stop_loss,
         "objectives": search.objectives,
         "tolerance": search.tolerance,
     }
-    return {"kind": search.strategy, **{k: v for k, v in values.items() if k in known}}
+    return _plugin_json(STRATEGIES, search.strategy, values, search.settings, section="search")
+
+
+def _plugin_json(group: str, kind: str, shared: Json, own: Json, *, section: str) -> Json:
+    """What a plug-in is built from: the shared settings that it has fields for, and its own."""
+    plugin = plugins.find(group, kind)
+    known = {f.name for f in dataclasses.fields(plugin)}
+    values = {**{k: v for k, v in shared.items() if k in known}, **own}
+    for key, value in own.items():
+        with contextlib.suppress(NameError, TypeError):  # a type that only the plug-in can check
+            hint = typing.get_type_hints(plugin)[key]
+            values[key] = config.typed(value, hint, dotted=f"{section}.{key}")
+    return {"kind": kind, **values}
 
 
 def _preprocess(settings: Settings, fetched: Fetched) -> Preprocess | None:

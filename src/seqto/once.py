@@ -116,7 +116,7 @@ def _treat(job: Job, place: Workplace) -> None:
 
 def planned(job: Job, place: Workplace) -> Plan:
     """The plan that the settings give: mode, exclusions, skip rules, transforms."""
-    schemes, _ = default_plan(job.settings, place)
+    schemes, _ = default_plan(job.settings, place.layers)
     return Plan.of(schemes, job.settings.quantize.transforms)
 
 

@@ -25,20 +25,44 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "denormals": "seqto.transforms.denormals:Denormals",
     },
 }
+NAMES: Mapping[str, str] = {
+    "seqto.devices": "device",
+    "seqto.tasks": "task",
+    "seqto.strategies": "strategy",
+    "seqto.transforms": "transform",
+}
 
 
-def find(group: str, kind: str) -> Any:
-    """The class that a kind names, e.g. find("seqto.devices", "tvm")."""
+def _targets(group: str) -> dict[str, str]:
+    """Kind → `module:Class`, of the built-in plug-ins and of other packages'."""
     from importlib.metadata import entry_points
 
     targets = dict(BUILT_IN[group])
     for entry in entry_points(group=group):
         targets.setdefault(entry.name, entry.value)
+    return targets
+
+
+def kinds_with(group: str, setting: str) -> list[str]:
+    """Kinds of a group whose plug-in has a field of this name; those that load here."""
+    import contextlib
+    import dataclasses
+
+    found = []
+    for kind in _targets(group):
+        with contextlib.suppress(Exception):  # another package's plug-in may be broken
+            plugin = find(group, kind)
+            if setting in {f.name for f in dataclasses.fields(plugin)}:
+                found.append(kind)
+    return found
+
+
+def find(group: str, kind: str) -> Any:
+    """The class that a kind names, e.g. find("seqto.devices", "tvm")."""
+    targets = _targets(group)
     if kind not in targets:
-        what = group.removeprefix("seqto.").removesuffix("s")
-        raise ConfigError(
-            f"unknown {what} {kind!r}{nearest(kind, list(targets))} (known: {', '.join(targets)})"
-        )
+        near, known = nearest(kind, list(targets)), ", ".join(targets)
+        raise ConfigError(f"unknown {NAMES[group]} {kind!r}{near} (known: {known})")
     module, _, name = targets[kind].partition(":")
     return getattr(importlib.import_module(module), name)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ from seqto import menu as menus
 from seqto import model as onnx_model
 from seqto import refusals, rounded, sensitivity, workplace
 from seqto.config import Settings
-from seqto.contracts import CALIBRATION, Ask, Json, LayerError, Plan, Scheme, Space
+from seqto.contracts import CALIBRATION, Ask, Json, Layer, LayerError, Plan, Scheme, Space
 from seqto.errors import DeviceError, ModelError
 from seqto.job import Job, calibration_methods
 from seqto.study import Study
@@ -21,24 +23,22 @@ from seqto.workers import Pool
 def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
     """What the strategy may know: layers, menu, bytes, ranking."""
     settings = job.settings
-    default, fixed = default_plan(settings, place)
+    default, fixed = default_plan(settings, place.layers)
     ranking: tuple[LayerError, ...] = ()
     if getattr(job.strategy, "wants_ranking", True):
         ranking = analysis(job, study, Plan.of(default))
         if settings.analysis.ranking == "damage":
             ranking = _by_damage(study, ranking, default)
-    menu: dict[str, tuple[str, ...]] = {n: ("fp32", c) for n, c in default.items()}
-    for layer in place.layers:
-        menu.setdefault(layer.name, ("fp32",))
     if settings.search.strategy != "stepwise":
         study.rounding.ensure(BASE)
         place.assembler.rounded.update(rounded.load(place_of(place.folder)))
-        menu = _wide_menu(job, study, place)
-    menu.update({name: (code,) for name, code in fixed.items()})
+    roundable = frozenset(layer for layer, _ in place.assembler.rounded)
+    menu, refusals = offered_menu(job, place.layers, roundable=roundable)
+    _note_refusals(study, refusals)
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, "fp32")))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
-    usable = _tried_menu(study, place, with_default, order=order)
-    default = {name: code for name, code in default.items() if code in usable[name]}
+    usable = _tried_menu(study, place, with_default, order=order, default=default)
+    default = _usable(default, usable)
     menu = {name: tuple(c for c in codes if c in usable[name]) for name, codes in menu.items()}
     sizes = {
         (layer.name, code): place.assembler.bytes_of(layer, Scheme.parse(code))
@@ -64,10 +64,19 @@ def _tried_menu(
     menu: Mapping[str, tuple[str, ...]],
     *,
     order: Sequence[str],
+    default: Mapping[str, str],
 ) -> dict[str, tuple[str, ...]]:
-    """The menu without what this device refuses; tried once, then read from the journal."""
-    tried = study.found("tried")
+    """The menu without what this device refuses; each menu is tried once, then read back.
+
+    The event names the plan of the fully quantized model too: the mode's schemes that are left.
+    """
+    key = _menu_key(menu)
+    events = [e for e in study.journal.events if e["event"] == "tried"]
+    tried = next((e for e in events if e.get("choices_key") == key), None)
     if tried is None:
+        # what was refused on an earlier menu may crash: it is not tried again
+        known = {(name, code) for e in events for name, code in e["refused"]}
+        open_menu = {n: tuple(c for c in cs if (n, c) not in known) for n, cs in menu.items()}
         float_ops = {n.op_type for n in place.prepared.proto.graph.node}
 
         def added_ops(name: str, code: str) -> frozenset[str]:
@@ -75,24 +84,34 @@ def _tried_menu(
             return frozenset(onnx_model.op_types(made) - float_ops)
 
         left, findings = refusals.narrow(
-            place.layers, menu, order=order, runs=study.stops, added_ops=added_ops
+            place.layers, open_menu, order=order, runs=study.stops, added_ops=added_ops
         )
         for finding in findings:
             study.write(finding)
         refused = [[name, code] for name in menu for code in menu[name] if code not in left[name]]
-        tried = {"event": "tried", "refused": refused}
+        full = Plan.of(_usable(default, left)).key
+        tried = {"event": "tried", "choices_key": key, "default_key": full, "refused": refused}
         study.write(tried)
     gone = {(name, code) for name, code in tried["refused"]}
     return {n: tuple(c for c in codes if (n, c) not in gone) for n, codes in menu.items()}
 
 
+def _usable(default: Mapping[str, str], menu: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    return {name: code for name, code in default.items() if code in menu[name]}
+
+
+def _menu_key(menu: Mapping[str, tuple[str, ...]]) -> str:
+    choices = sorted((name, sorted(codes)) for name, codes in menu.items())
+    return hashlib.sha256(json.dumps(choices).encode()).hexdigest()
+
+
 def default_plan(
-    settings: Settings, place: workplace.Workplace
+    settings: Settings, layers: Sequence[Layer]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The mode's scheme for each layer, and the layers that the user keeps float."""
     q = settings.quantize
     default = menus.default_schemes(
-        place.layers,
+        layers,
         mode=q.mode,
         weight=q.weight,
         activation=q.activation,
@@ -100,24 +119,43 @@ def default_plan(
         bias=q.bias,
         ranges=q.ranges,
     )
-    names = [*menus.resolve(place.layers, q.exclude), *menus.skipped(place.layers, q.skip)]
+    names = [*menus.resolve(layers, q.exclude), *menus.skipped(layers, q.skip)]
     fixed = dict.fromkeys(names, "fp32")
     return {k: v for k, v in default.items() if k not in fixed}, fixed
 
 
-def _wide_menu(job: Job, study: Study, place: workplace.Workplace) -> dict[str, tuple[str, ...]]:
-    c = job.settings.constraints
-    constraints = menus.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset)
-    menu, refusals = menus.full_menu(
-        place.layers,
-        job.device,
-        constraints,
-        weight_bytes={x.name: 4 * x.parameters for x in place.layers},
-        only=job.settings.search.menu,
-        roundable=frozenset(layer for layer, _ in place.assembler.rounded),
-        timed="latency" in job.settings.search.objectives,
-    )
-    if not any(e.get("kind") == "menu" for e in study.journal.events):
+def offered_menu(
+    job: Job, layers: Sequence[Layer], *, roundable: frozenset[str]
+) -> tuple[dict[str, tuple[str, ...]], list[Json]]:
+    """Layer → schemes that the strategy may choose from, before any is tried; and what is not.
+
+    `roundable`: the layers whose weights can be rounded for the output.
+    """
+    default, fixed = default_plan(job.settings, layers)
+    menu: dict[str, tuple[str, ...]] = {
+        x.name: ("fp32", default[x.name]) if x.name in default else ("fp32",) for x in layers
+    }
+    refusals: list[Json] = []
+    if job.settings.search.strategy != "stepwise":
+        c = job.settings.constraints
+        menu, refusals = menus.full_menu(
+            layers,
+            job.device,
+            menus.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset),
+            weight_bytes={x.name: 4 * x.parameters for x in layers},
+            only=job.settings.search.menu,
+            roundable=roundable,
+            timed="latency" in job.settings.search.objectives,
+        )
+    menu.update({name: (code,) for name, code in fixed.items()})
+    return menu, refusals
+
+
+def _note_refusals(study: Study, refusals: Sequence[Json]) -> None:
+    # another call's settings may give another menu: what was said of the last one is void
+    events = study.journal.events
+    since = max((i for i, e in enumerate(events) if e["event"] == "settings"), default=0)
+    if not any(e.get("kind") == "menu" for e in events[since:]):
         for row in refusals:
             study.write(
                 {
@@ -128,7 +166,6 @@ def _wide_menu(job: Job, study: Study, place: workplace.Workplace) -> dict[str, 
                     "figures": {},
                 }
             )
-    return menu
 
 
 def _profiles(
@@ -148,7 +185,8 @@ def _profiles(
     for scheme, plan in profile_plans(place.layers, menu).items():
         if scheme in recorded:
             continue
-        recorded[scheme] = study.profile(plan, scheme=scheme)
+        if (found := study.profile(plan, scheme=scheme)) is not None:
+            recorded[scheme] = found
     feeds = place.store.batch(CALIBRATION, 0, place.store.feed_rows(1))
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
 

@@ -56,6 +56,8 @@ class Budget:
 
 
 TASK = "task"  # the kind of finding that says what is doubtful about the answers
+# steps beside the trials that may fail, as they are named in journal and report
+BATCH, TIMING, REPORT_SPLIT, PROFILE = "batch", "timing", "report split", "profile"
 FLOAT_MODEL = "float model"  # the kind of finding that says what stands for it
 RACE_CHUNKS = 40  # parts of the samples after each of which a candidate may be stopped
 SEARCH_SHARE = 0.85  # of the time; the rest is for timing, held-out figures and the report
@@ -101,6 +103,7 @@ class Study:
         self.probed: dict[str, Trial] = {}
         self.first_timed: dict[int, Latency] = {}  # by number: what the search has seen
         self.order: list[str] = []  # keys in the order they were asked
+        self.failed: set[tuple[str, str | None]] = set()  # (step, plan key): not tried again
         self._replay()
 
     # ------------------------------------------------------------------------------ the record
@@ -115,6 +118,8 @@ class Study:
             elif event["event"] == "latency":
                 found = Latency.from_json(event["latency"])
                 self.first_timed.setdefault(event["number"], found)
+            elif event["event"] == "failure":
+                self.failed.add((event["step"], event["plan_key"]))
 
     def _attach(self, key: str, found: Measurement) -> None:
         trial = self.trials[key]
@@ -128,6 +133,20 @@ class Study:
     def found(self, kind: str) -> Json | None:
         """The first event of a kind, from this or an earlier run."""
         return next((e for e in self.journal.events if e["event"] == kind), None)
+
+    def note_failure(self, step: str, failure: Failure, *, plan_key: str | None = None) -> None:
+        """A step that failed beside the trials: batch, timing, report split or profile."""
+        self.failed.add((step, plan_key))
+        trial = None if plan_key is None else self.trials.get(plan_key)
+        self.write(
+            {
+                "event": "failure",
+                "step": step,
+                "number": trial.number if trial else None,
+                "plan_key": plan_key,
+                "failure": failure.to_json(),
+            }
+        )
 
     # --------------------------------------------------------------------------------- baseline
 
@@ -154,7 +173,10 @@ class Study:
             return int(shape[0])
         job = {"kind": "tune", "split": EVALUATION, "threads": 1, "batches": [1, 2, 4, 8, 16]}
         (ticket,) = self.pool.map([job])
-        return 1 if ticket.result is None else int(ticket.result["batch"])
+        if ticket.result is None:
+            self.note_failure(BATCH, ticket.failure or Failure("time", "no result"))
+            return 1
+        return int(ticket.result["batch"])
 
     def _reference(self, split: str) -> judge.Reference:
         if split in self.references:
@@ -236,12 +258,20 @@ class Study:
         (ticket,) = self.pool.map([job], lambda message, _: _go_on(message))
         return ticket.failure
 
-    def profile(self, plan: Plan, *, scheme: str) -> Json:
-        """Which layer runs where, and for how long; recorded, empty on devices that cannot tell."""
+    def profile(self, plan: Plan, *, scheme: str) -> Json | None:
+        """Which layer runs where, and for how long; recorded, empty on devices that cannot tell.
+
+        None where it fails or has failed before.
+        """
+        if (PROFILE, plan.key) in self.failed:
+            return None
         (ticket,) = self.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
-        row = ticket.result or {"layers_ms": {}, "conversion_ms": 0.0, "conversions": 0}
+        if ticket.result is None:
+            failure = ticket.failure or Failure("run", "no result")
+            self.note_failure(PROFILE, failure, plan_key=plan.key)
+            return None
         named = {"plan_key": plan.key, "scheme": scheme, "integer_layers": integer_layers(plan)}
-        event = {"event": "profile", **named, **row}
+        event = {"event": "profile", **named, **ticket.result}
         self.write(event)
         return event
 
@@ -328,11 +358,12 @@ class Study:
         rivals = _rivals(earlier) if self.racing else []
         order = _hardest_first(earlier, rows) if rivals else None
         by_content = {t.content: t for t in earlier if t.content}
+        numbers = {} if probe else self._numbers(fresh)
         leaders: dict[str, Candidate] = {}
         running: dict[int, Candidate] = {}
         waiting: list[tuple[Candidate, Ticket]] = []  # same model as one that is under way
         for plan, note in fresh.values():
-            number = -1 if probe else self.order.index(plan.key)
+            number = -1 if probe else numbers[plan.key]
             view = judge.Judge(reference, device=self.device.name, rows=rows, order=order)
             candidate = Candidate(
                 number, plan, note, view, rivals=rivals, by_content=by_content, leaders=leaders
@@ -356,6 +387,19 @@ class Study:
         for candidate, ticket in waiting:
             self._conclude(candidate.trial(ticket), probe=probe)
 
+    def _numbers(self, keys: Iterable[str]) -> dict[str, int]:
+        """A new trial's number is its place in the order of asking, unless that is taken.
+
+        It is taken where a resumed search with other settings asks in another order.
+        """
+        taken = {t.number for t in self.trials.values()}
+        numbers: dict[str, int] = {}
+        for key in keys:
+            place = self.order.index(key)
+            numbers[key] = place if place not in taken else max(taken) + 1
+            taken.add(numbers[key])
+        return numbers
+
     def _conclude(self, trial: Trial, *, probe: bool) -> None:
         known = self.probed if probe else self.trials
         known[trial.plan.key] = trial
@@ -366,14 +410,18 @@ class Study:
     def time(self, keys: Sequence[str], *, final: bool = False) -> None:
         """Time trials alone, in small groups with the float model among them.
 
-        A search stops timing when its time is up; the final figures are always made.
+        A search stops timing when its time is up; the final figures are always made. What could
+        not be timed before is left out.
         """
+        keys = [k for k in keys if (TIMING, k) not in self.failed]
         for start in range(0, len(keys), self.clock.timing.group):
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]
             times = self.clock.measure(plans, float_plan=self.float_plan)
             for key, found in zip(chosen, times, strict=True):
-                if found is not None:
+                if isinstance(found, Failure):
+                    self.note_failure(TIMING, found, plan_key=key)
+                else:
                     self._record_latency(key, found)
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
                 break
@@ -387,12 +435,17 @@ class Study:
         self.write({"event": "latency", "number": trial.number, "latency": latency.to_json()})
 
     def time_baseline(self) -> Latency | None:
-        return self.clock.baseline(self.float_plan)
+        found = self.clock.baseline(self.float_plan)
+        if isinstance(found, Failure):
+            self.note_failure(TIMING, found)
+            return None
+        return found
 
-    def timings(self, number: int) -> int:
-        """How often a trial has been timed, in this or an earlier run."""
-        events = self.journal.events
-        return sum(e["event"] == "latency" and e["number"] == number for e in events)
+    def is_settled(self, key: str) -> bool:
+        """Whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
+        events, number = self.journal.events, self.trials[key].number
+        times = sum(e["event"] == "latency" and e["number"] == number for e in events)
+        return times > 1 or (TIMING, key) in self.failed
 
     def untimed_front(self) -> list[int]:
         """Numbers of trials without a latency that no other beats in loss and size."""
@@ -409,6 +462,7 @@ class Study:
             return
         reference = self._reference(REPORT)
         todo = [k for k in keys if REPORT not in self.trials[k].measurements]
+        todo = [k for k in todo if (REPORT_SPLIT, k) not in self.failed]
         running: dict[int, tuple[str, Candidate]] = {}
         for key in todo:
             trial = self.trials[key]
@@ -419,7 +473,9 @@ class Study:
         while running:
             for ticket in self.pool.wait():
                 key, candidate = running.pop(ticket.number)
-                if ticket.failure is None:
+                if ticket.failure is not None:
+                    self.note_failure(REPORT_SPLIT, ticket.failure, plan_key=key)
+                else:
                     found = candidate.view.measurement()
                     self._attach(key, found)
                     number = self.trials[key].number
@@ -460,7 +516,7 @@ def _hardest_first(trials: Sequence[Trial], rows: int) -> NDArray[np.int64] | No
 
 
 def replayed(events: Sequence[Json]) -> dict[int, Trial]:
-    """Trials by number, with what was measured of them later."""
+    """Trials in the order of their numbers, with what was measured of them later."""
     trials: dict[int, Trial] = {}
     for event in events:
         if event["event"] == "trial":
@@ -475,7 +531,7 @@ def replayed(events: Sequence[Json]) -> dict[int, Trial]:
             trial = trials[event["number"]]
             merged = {**trial.measurements, found.split: found}
             trials[event["number"]] = dataclasses.replace(trial, measurements=merged)
-    return trials
+    return dict(sorted(trials.items()))
 
 
 def _stopper(pool: Pool, ticket: Ticket) -> Callable[[], None]:

@@ -19,10 +19,17 @@ from seqto import workplace
 from seqto.clock import Timing
 from seqto.config import Settings
 from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
-from seqto.errors import ConfigError, JournalError
+from seqto.errors import ConfigError, JournalError, PlanError
 from seqto.identity import header as make_header
-from seqto.identity import model_identity, refuse_changes
-from seqto.job import Job, calibration_methods, fetch, make_job, rounding_types
+from seqto.identity import last_settings, model_identity, refuse_changes
+from seqto.job import (
+    Job,
+    calibration_methods,
+    check_settings,
+    fetch,
+    make_job,
+    rounding_types,
+)
 from seqto.journal import Journal, read_events
 from seqto.rounded import Rounding
 from seqto.space import analysis, make_space
@@ -54,6 +61,7 @@ def tune(
     if model is not None:
         dotted["model.path"] = str(model)
     settings = configuration.make(tables, dotted)
+    check_settings(settings, task=task, strategy=strategy)
     from seqto.sources import parse_source
 
     if settings.model.path is None:
@@ -83,6 +91,8 @@ def run(job: Job) -> Result:
                 study = _study(job, journal, pool, place, began=began)
                 if study.found("header") is None:
                     study.write(header)
+                elif last_settings(journal.events) != header["settings"]:
+                    study.write({"event": "settings", "settings": header["settings"]})
                 reason = _steps(job, study, place)
                 study.write(
                     {
@@ -92,6 +102,8 @@ def run(job: Job) -> Result:
                     }
                 )
         except KeyboardInterrupt:
+            if not any(e["event"] == "header" for e in journal.events):
+                raise  # nothing was begun: a journal starts with its header
             with contextlib.suppress(JournalError):
                 seconds = round(time.monotonic() - began, 1)
                 journal.append({"event": "end", "reason": "interrupted", "seconds": seconds})
@@ -99,6 +111,8 @@ def run(job: Job) -> Result:
             raise
     result = write_outputs(job.out, read_events(job.out / JOURNAL))
     shutil.rmtree(job.out / "cache", ignore_errors=True)
+    if result.problems:
+        raise JournalError("; ".join(result.problems))
     return _gated(result, job.settings.search.max_loss)
 
 
@@ -114,7 +128,7 @@ def _open_workplace(job: Job, journal: Journal) -> tuple[workplace.Workplace, Js
     settings = job.settings
     identity = model_identity(job.fetched)
     recorded = next((e for e in journal.events if e["event"] == "header"), None)
-    if recorded is None and journal.events:
+    if recorded is None and any(e["event"] != "end" for e in journal.events):
         raise JournalError(f"{job.out / JOURNAL} has no header: give another --out folder")
     if recorded is not None:
         refuse_changes(job, recorded, identity)
@@ -213,6 +227,8 @@ def _explain(job: Job, study: Study, space: Space) -> None:
     plan = Plan.of(dict(space.default), job.settings.quantize.transforms)
     if study.deadline is not None and time.monotonic() > study.deadline:
         return
+    if not space.default:  # the device refuses the mode's schemes for every layer
+        return
     analysis(job, study, Plan.of(dict(space.default)))
     known = [e for e in study.journal.events if e.get("kind") == "diagnosis"]
     if known or not job.settings.analysis.diagnose:
@@ -254,24 +270,29 @@ def _settle(job: Job, study: Study, keys: Mapping[int, str]) -> None:
         return
     for _ in range(SETTLING):
         chosen = sorted(set(build_report(study.journal.events)["recommended"].values()))
-        if all(study.timings(n) > 1 for n in chosen):
+        if all(study.is_settled(keys[n]) for n in chosen):
             return
         # the others of the choice once more too: they are compared with the newcomers
         study.time([keys[n] for n in chosen], final=True)
 
 
 def write_outputs(out: Path, events: Sequence[Json]) -> Result:
-    """report.json, plots and the recommended models: a pure function of the run folder."""
+    """Reports, a pure function of the journal; then models, which need the prepared one too."""
     from seqto.contracts import Layer
     from seqto.export import save_recommended
     from seqto.reports import csv_file, html_page, json_file, plots
 
-    report = json_file.build_report(events)
-    save_recommended(out, events, report)
-    json_file.write_report(out, events)
+    report = json_file.write_report(out, events)
     plots.write_plots(out / "plots", report)
     html_page.write_page(out, report)
     csv_file.write_front(out, report)
+    problems: list[str] = []
+    try:
+        save_recommended(out, events, report)
+    except (JournalError, PlanError) as error:
+        if isinstance(error.__cause__, OSError):  # not to be written is another matter
+            raise
+        problems.append(f"the recommended models cannot be rebuilt: {error}")
     header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
     trials = tuple(replayed(events).values())
     return Result(
@@ -281,6 +302,7 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
         front=tuple(report["front"]),
         recommended=dict(report["recommended"]),
         layers=tuple(Layer.from_json(x) for x in header["layers"]),
+        problems=tuple(problems),
     )
 
 

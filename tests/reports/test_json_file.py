@@ -263,3 +263,81 @@ def test_every_field_of_the_schema_is_documented() -> None:
     for part in (SCHEMA, layer, trial):
         missing = [name for name in part["properties"] if f"`{name}`" not in page]
         assert missing == []
+
+
+# ------------------------------------------------------------------- settings of the last call
+
+
+def test_the_last_settings_decide_what_is_recommended() -> None:
+    events = journal(strategy="frontier", trials=40)
+    before = build_report(events)
+    settings = copy.deepcopy(events[0]["settings"])
+    settings["search"] |= {"objectives": ["loss", "size"], "tolerance": 1.0}
+    changed = {"event": "settings", "settings": settings}
+    report = build_report([*events, changed])
+    check(report)
+    assert report["objectives"] == ["loss", "size"] != before["objectives"]
+    assert report["settings"] == settings
+    assert report["status"] == "running", "another call is under way"
+    assert report["recommended"]["small"] == report["recommended"]["size"]
+    assert before["recommended"].get("small") != before["recommended"]["size"]
+
+
+def test_what_was_not_offered_under_earlier_settings_is_not_said_any_more() -> None:
+    events = journal(trials=3)
+    remark = {"event": "finding", "kind": "menu", "message": "static is not offered: x"}
+    changed = {"event": "settings", "settings": events[0]["settings"]}
+    said = build_report([*events, remark])["findings"]
+    assert any(f["kind"] == "menu" for f in said)
+    left = build_report([*events, remark, changed])["findings"]
+    assert [f for f in said if f["kind"] != "menu"] == left
+
+
+def test_steps_that_failed_are_listed_and_said_in_one_line() -> None:
+    message = "no kernel\x1b[31m\nfor it"
+    failure = {"stage": "load", "message": message, "ops": ["Conv"], "layers": []}
+    step = {"step": "timing", "number": 1, "plan_key": "ab", "failure": failure}
+    report = build_report([*journal(trials=3), {"event": "failure", **step}])
+    check(report)
+    assert report["failures"] == [step]
+    (line,) = [w for w in report["warnings"] if "Timing of trial 1 failed (load): no kernel" in w]
+    assert "\n" not in line
+    assert "\x1b" not in line
+
+
+# ------------------------------------------------------------------------------ fully quantized
+
+
+def tried(events: list[Event], number: int) -> Event:
+    trial = next(e["trial"] for e in events if e["event"] == "trial" and _number(e) == number)
+    return {"event": "tried", "choices_key": "c", "default_key": trial["key"], "refused": []}
+
+
+def _number(event: Event) -> int:
+    return int(event["trial"]["number"])
+
+
+def test_fully_quantized_is_the_trial_of_the_default_plan() -> None:
+    events = journal(trials=8, failures=0)
+    assert build_report(events)["fully_quantized"] == 0
+    report = build_report([events[0], tried(events, 3), *events[1:]])
+    assert report["fully_quantized"] == 3
+
+
+def test_without_a_fully_quantized_trial_the_float_models_bytes_are_the_limit() -> None:
+    """The device refused trial 0: the next one without a float layer must not take its place."""
+    events = copy.deepcopy(journal(strategy="frontier", trials=40, failures=0))
+    events.insert(1, tried(events, 0))
+    for event in events:
+        if event["event"] == "trial" and _number(event) == 0:
+            failure = {"stage": "load", "message": "no", "ops": [], "layers": []}
+            event["trial"] |= {"error": failure, "measurements": {}, "latency": None}
+    events = [e for e in events if e.get("number") != 0]
+    report = build_report(events)
+    check(report)
+    assert report["fully_quantized"] is None
+    assert {"small", "fast", "drop_in"} <= set(report["recommended"])
+    by_number = {t["number"]: t for t in report["trials"]}
+    limit = report["baseline"]["size_bytes"]
+    assert by_number[report["recommended"]["drop_in"]]["size_bytes"] <= limit
+    assert by_number[report["recommended"]["fast"]]["size_bytes"] <= 1.05 * limit

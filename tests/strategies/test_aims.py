@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import sys
 from pathlib import Path
@@ -11,9 +13,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from small_space import MENU, World, drive
 
-from seqto.contracts import Plan, Trial
+from seqto.contracts import Failure, Plan, Trial
 from seqto.luck import bound
-from seqto.strategies.aims import aims, closer, damage_of, loss_curve
+from seqto.strategies.aims import aims, byte_limit, closer, damage_of, loss_curve
 from seqto.strategies.frontier import Frontier
 from seqto.strategies.noise import NoiseModel, fit
 
@@ -87,3 +89,34 @@ def test_aims_stay_within_their_byte_limits() -> None:
     for plan, note in plans:
         limit = {"fast": 1.05 * full, "drop-in": full}.get(note.split()[0])
         assert limit is None or world.trial(plan).size_bytes <= limit
+
+
+def test_where_the_fully_quantized_model_failed_floats_bytes_are_the_limit() -> None:
+    """The same limit as the report's recommendations have; not the bytes of the next trial."""
+    world, model, known = searched(0)
+    space = dataclasses.replace(model.space, float_bytes=4 * sum(world.bytes.values()))
+    full = space.fully_quantized.key
+    assert byte_limit(space, known) == known[full].size_bytes
+    failed = dataclasses.replace(known[full], error=Failure("load", "no"), measurements={})
+    others = {k: t for k, t in known.items() if k != full}
+    for left in (others, {full: failed, **others}):
+        assert byte_limit(space, left) == space.float_bytes
+        wider = dataclasses.replace(model, space=space)
+        assert aims(wider, left, (), tolerance=TOLERANCE, timed=True)
+
+
+def test_a_search_goes_on_when_the_fully_quantized_model_fails() -> None:
+    world = World(8)
+    space = world.space(float_bytes=4 * sum(world.bytes.values()))
+    search = Frontier(rounds=1).search(space, seed=0)
+    ask, trials = next(search), []
+    with contextlib.suppress(StopIteration):
+        while True:
+            answers = world.answer(ask)
+            for i, trial in enumerate(answers):
+                if trial.plan == space.fully_quantized and not ask.probe:
+                    answers[i] = Trial(trial.number, trial.plan, error=Failure("load", "no"))
+            trials += [] if ask.probe else answers
+            ask = search.send(answers)
+    assert trials[0].error is not None
+    assert len(trials) > 10

@@ -63,9 +63,10 @@ class Tvm:
 
     target: str | Mapping[str, Any] = "llvm"
     host: Mapping[str, Any] = field(default_factory=dict)
-    address: str | None = None
-    tracker: str | None = None
-    key: str = ""
+    # free: may be another when a run is resumed
+    address: str | None = field(default=None, metadata={"free": True})
+    tracker: str | None = field(default=None, metadata={"free": True})
+    key: str = field(default="", metadata={"free": True})
     cross_compiler: str | None = None
     load_library: str | None = None
     session_timeout_s: float = 600.0
@@ -74,7 +75,7 @@ class Tvm:
     backoff_s: float = 1.0
     chunk: int = 1
     dims: Mapping[str, int] = field(default_factory=dict)
-    cache: str | None = None
+    cache: str | None = field(default=None, metadata={"free": True})
     preset: str = ""
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqto.contracts import EVALUATION, REPORT, Json
+from seqto.contracts import EVALUATION, REPORT, TOLERANCE, Json
 from seqto.errors import JournalError
 from seqto.reports import sentences
 
@@ -30,6 +30,8 @@ class _Told:
     """What the events said, sorted by kind; later events of the same thing win."""
 
     header: Json = field(default_factory=dict)
+    settings: Json = field(default_factory=dict)  # of the last call
+    default_key: str | None = None  # plan of the fully quantized model
     ranking: dict[str, Json] = field(default_factory=dict)
     analysis: Json | None = None
     baseline: Json | None = None
@@ -39,6 +41,7 @@ class _Told:
     probes: int = 0
     quantized: set[str] = field(default_factory=set)  # layers that some plan does quantize
     findings: list[Json] = field(default_factory=list)
+    failures: list[Json] = field(default_factory=list)
     profiles: dict[tuple[str, str], Json] = field(default_factory=dict)
     status: str = "running"
     seconds: float | None = None
@@ -47,15 +50,17 @@ class _Told:
 def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
     """The whole result as plain JSON. Needs no file, no clock and no model."""
     told = _sort(events)
-    objectives = _objectives(told.header)
+    objectives = _objectives(told.settings)
     baseline = _baseline(told)
     layers = _layers(told)
     open_layers = [row["name"] for row in layers if row["quantizable"]]
     trials = [_trial(told, number, open_layers) for number in sorted(told.trials)]
     trials = _with_copies(trials)
     ranked_by = _known_objectives(trials, objectives, baseline)
-    search = told.header.get("settings", {}).get("search", {})
-    front, recommended = _choose(trials, ranked_by, baseline, search)
+    full = _fully_quantized(trials, told.default_key)
+    front, recommended = _choose(
+        trials, ranked_by, baseline, told.settings.get("search", {}), fully_quantized=full
+    )
     model = {k: v for k, v in told.header.get("model", {}).items() if k != "layers"}
     report: Json = {
         "schema": SCHEMA,
@@ -67,7 +72,7 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
             "seqto": told.header.get("seqto"),
             **told.header.get("environment", {}),
         },
-        "settings": told.header.get("settings", {}),
+        "settings": told.settings,
         "data": told.header.get("data", {}),
         "device": told.header.get("device", {}),
         "placement": _placement(told.profiles.values(), trials, recommended),
@@ -85,8 +90,9 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
         "trials": trials,
         "front": front,
         "recommended": recommended,
-        "fully_quantized": _fully_quantized(trials),
+        "fully_quantized": full,
         "findings": told.findings,
+        "failures": told.failures,
         "profile": list(told.profiles.values()),
     }
     report["warnings"] = sentences.warnings(report)
@@ -151,8 +157,8 @@ def _sort(events: Iterable[Mapping[str, Any]]) -> _Told:
         kind = event.get("event")
         if kind in ("trial", "probe"):
             _hear_trial(told, event)
-        elif kind == "header":
-            told.header = dict(event)
+        elif kind in ("header", "settings", "tried"):
+            _hear_beginning(told, event)
         elif kind == "analysis":
             told.ranking = {row["layer"]: row for row in event["ranking"]}
             told.analysis = {"samples": event.get("samples"), "seconds": event.get("seconds")}
@@ -163,11 +169,24 @@ def _sort(events: Iterable[Mapping[str, Any]]) -> _Told:
         elif kind == "measurement":
             measured = event["measurement"]
             told.measurements[event["number"], measured["split"]] = measured
-        elif kind in ("finding", "profile"):
+        elif kind in ("finding", "profile", "failure"):
             _hear_remark(told, event)
         elif kind == "end":
             told.status, told.seconds = event["reason"], event.get("seconds")
     return told
+
+
+def _hear_beginning(told: _Told, event: Mapping[str, Any]) -> None:
+    """What each call settles before it searches."""
+    if event["event"] == "tried":
+        told.default_key = event.get("default_key")
+        return
+    told.status, told.seconds = "running", None
+    told.settings = dict(event.get("settings", {}))
+    # another call may have another menu: what was not offered then is said anew
+    told.findings = [f for f in told.findings if f.get("kind") != "menu"]
+    if event["event"] == "header":
+        told.header = dict(event)
 
 
 def _hear_trial(told: _Told, event: Mapping[str, Any]) -> None:
@@ -182,7 +201,9 @@ def _hear_trial(told: _Told, event: Mapping[str, Any]) -> None:
 
 def _hear_remark(told: _Told, event: Mapping[str, Any]) -> None:
     remark = {k: v for k, v in event.items() if k != "event"}
-    if event["event"] == "profile":
+    if event["event"] == "failure":
+        told.failures.append(remark)
+    elif event["event"] == "profile":
         told.profiles[str(remark.get("plan_key")), str(remark.get("scheme"))] = remark
     elif remark not in told.findings:  # a resumed run may find the same again
         told.findings.append(remark)
@@ -203,8 +224,8 @@ def _placement(
     return None
 
 
-def _objectives(header: Mapping[str, Any]) -> list[str]:
-    asked = header.get("settings", {}).get("search", {}).get("objectives")
+def _objectives(settings: Mapping[str, Any]) -> list[str]:
+    asked = settings.get("search", {}).get("objectives")
     known = [name for name in asked or () if name in OBJECTIVES]
     return known or ["loss", "size"]
 
@@ -352,6 +373,8 @@ def _choose(
     objectives: Sequence[str],
     baseline: Json | None,
     search: Mapping[str, Any],
+    *,
+    fully_quantized: int | None,
 ) -> tuple[list[int], dict[str, int]]:
     """The first front and the trials to recommend; a copy never stands beside its original."""
     rows: list[tuple[Json, list[float]]] = []
@@ -362,20 +385,27 @@ def _choose(
             rows.append((trial, row))
     from seqto.reports import picks
 
-    number = _fully_quantized(trials)
     return picks.choose(
         rows,
         names=list(objectives),
-        fully_quantized=next((t for t in trials if t["number"] == number), None),
-        tolerance=float(search.get("tolerance", 0.02)),
+        fully_quantized=next((t for t in trials if t["number"] == fully_quantized), None),
+        float_bytes=None if baseline is None else baseline["size_bytes"],
+        tolerance=float(search.get("tolerance", TOLERANCE)),
         within_tolerance=search.get("strategy", "stepwise") != "stepwise",
     )
 
 
-def _fully_quantized(trials: Sequence[Json]) -> int | None:
-    """The first trial that keeps nothing float which could be quantized."""
+def _fully_quantized(trials: Sequence[Json], default_key: str | None) -> int | None:
+    """The trial of the default plan, if it ran: every layer by the mode, minus what is refused.
+
+    Older journals do not name that plan: there it is the first trial that keeps nothing float
+    which could be quantized.
+    """
     for trial in trials:
-        if not trial["excluded"] and trial["plan"] and trial["same_as"] is None:
+        if not trial["plan"] or trial["error"] is not None:
+            continue
+        first = not trial["excluded"] and trial["same_as"] is None
+        if trial["key"] == default_key if default_key else first:
             number: int = trial["number"]
             return number
     return None

@@ -10,6 +10,9 @@ drop_in    no larger than the fully quantized model and no slower than float: be
 small      the smallest file within the tolerated loss
 fast       the fastest within the tolerated loss and 1.05 × the fully quantized model's bytes
 
+Where the fully quantized model did not run, the float model's bytes take its place as the limit,
+for the search too (strategies/aims.py).
+
 Losses on a few hundred samples differ by luck, and the best of many trials is partly the luckiest:
 `small`, `fast` and `balanced` want trials that will *probably* stay within the tolerated loss on
 other samples (luck.py), where there are any; "lose least" allows one standard error.
@@ -34,6 +37,7 @@ def choose(
     *,
     names: Sequence[str],
     fully_quantized: Json | None,
+    float_bytes: int | None = None,
     tolerance: float,
     within_tolerance: bool,
 ) -> tuple[list[int], dict[str, int]]:
@@ -50,7 +54,9 @@ def choose(
     if within_tolerance and usable:
         best = pareto.top([points[i] for i in usable], names=names)["balanced"]
         chosen["balanced"] = trials[usable[best]]["number"]
-    chosen.update(_practical(trials, tolerable, fully_quantized, curve, tolerance=tolerance))
+    limit = float_bytes if fully_quantized is None else fully_quantized["size_bytes"]
+    if limit:
+        chosen.update(_practical(trials, tolerable, limit, curve, tolerance=tolerance))
     return sorted(trials[i]["number"] for i in on_front), chosen
 
 
@@ -65,14 +71,11 @@ def within(
 def _practical(
     trials: Sequence[Json],
     tolerable: Container[int],
-    fully_quantized: Json | None,
+    limit: float,
     curve: luck.LossCurve | None,
     *,
     tolerance: float,
 ) -> dict[str, int]:
-    if fully_quantized is None:
-        return {}
-    limit = fully_quantized["size_bytes"]
     timed = [t for t in trials if t["latency_ms"] is not None]
     usable = [t for t in trials if t["number"] in tolerable]
     found: dict[str, int] = {}

@@ -208,11 +208,28 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
         more = f" and {len(unreadable) - 3} more" if len(unreadable) > 3 else ""
         count = "1 sample" if len(unreadable) == 1 else f"{len(unreadable)} samples"
         found.append(f"{count} could not be read: {names}{more}.")
+    found += [_failed_step(failure) for failure in report["failures"]]
     failed = report["counts"]["failed"]
     if failed:
         total = report["counts"]["trials"]
         found.append(f"{failed} of {total} trials failed; each is listed with its error.")
     return found
+
+
+def _failed_step(step: Mapping[str, Any]) -> str:
+    """'Timing of trial 3 failed (load): no kernel for it; it is not tried again.'."""
+    what = {
+        "batch": "The choice of a batch",
+        "timing": "Timing",
+        "report split": "Measuring on the report split",
+        "profile": "Profiling",
+    }.get(step["step"], plain(step["step"]))
+    number = step["number"]
+    whose = "" if step["step"] == "batch" else " of the float model or a uniform plan"
+    whose = whose if number is None else f" of trial {number}"
+    failure = step["failure"]
+    why = shorten(failure["message"].strip().splitlines()[0] if failure["message"] else "", 160)
+    return f"{what}{whose} failed ({plain(failure['stage'])}): {why}; it is not tried again."
 
 
 def _slower(report: Mapping[str, Any]) -> list[str]:

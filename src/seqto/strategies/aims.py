@@ -58,7 +58,7 @@ def aims(
     curve = loss_curve(trials)
     if curve is None:
         return []
-    full = trials[0].size_bytes - unpriced_bytes(model, trials)
+    full = byte_limit(model.space, known) - unpriced_bytes(model, trials)
     wanted = [Aim("small", math.inf, ((1.0, 0.0),), 1)]
     if timed and model.space.latency_of:
         # every integer layer adds a few bytes of nodes: under a tight limit they must be few
@@ -87,7 +87,8 @@ def closer(
     curve = loss_curve(trials)
     if curve is None or not model.space.latency_of:
         return []
-    size = FAST_SIZE * trials[0].size_bytes
+    limit = byte_limit(model.space, known)
+    size = FAST_SIZE * limit
     timed = [t for t in trials if t.latency is not None and t.size_bytes <= size]
     losses = {t.number: bound(_seen(t), curve) for t in timed}
     doing = [t for t in timed if losses[t.number] <= tolerance]
@@ -96,7 +97,7 @@ def closer(
     rival = min(beyond, key=lambda t: losses[t.number], default=None)
     if best is None or rival is None or not 0 < damage_of(best) < damage_of(rival):
         return []
-    aim = _fast(trials[0].size_bytes - unpriced_bytes(model, trials))
+    aim = _fast(limit - unpriced_bytes(model, trials))
     found: dict[str, tuple[Plan, str]] = {}
     for damage in np.geomspace(damage_of(best), damage_of(rival), BETWEEN + 2)[1:-1]:
         plan = _meet(model, aim, damage / _optimism(model, trials, damage))
@@ -175,6 +176,17 @@ def _meet(model: NoiseModel, aim: Aim, noise: float) -> dict[str, str] | None:
 
 
 # --------------------------------------------------------------------- shared with the strategies
+
+
+def byte_limit(space: Space, known: Mapping[str, Trial]) -> float:
+    """Bytes of the fully quantized model; the float model's where that did not run.
+
+    The report's recommendations (reports/picks.py) have the same limit.
+    """
+    full = known.get(space.fully_quantized.key)
+    if full is None or full.error is not None or not full.plan.schemes:
+        return float(space.float_bytes) or math.inf
+    return float(full.size_bytes)
 
 
 def loss_curve(trials: Iterable[Trial]) -> LossCurve | None:

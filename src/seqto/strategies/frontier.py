@@ -28,9 +28,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqto.contracts import EVALUATION, Answers, Ask, Layer, Plan, Space, Trial
+from seqto.contracts import EVALUATION, TOLERANCE, Answers, Ask, Layer, Plan, Space, Trial
 from seqto.pareto import front
-from seqto.strategies.aims import aims, closer, damage_of, loss_curve, named, unpriced_bytes
+from seqto.strategies.aims import (
+    aims,
+    byte_limit,
+    closer,
+    damage_of,
+    loss_curve,
+    named,
+    unpriced_bytes,
+)
 from seqto.strategies.noise import Descent, NoiseModel, derived_from, fit, is_static
 from seqto.strategies.pace import float_ms, paced
 from seqto.strategies.squeeze import squeeze
@@ -46,7 +54,7 @@ class Frontier:
     """Ends by itself after about `confirm` + `rounds` · `refine` trials; a budget may be less."""
 
     objectives: tuple[str, ...] = ("loss", "size", "latency")
-    tolerance: float = 0.025  # loss that the user puts up with
+    tolerance: float = TOLERANCE  # loss that the user puts up with
     wants_ranking: ClassVar[bool] = False
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
@@ -101,8 +109,7 @@ class Frontier:
         corrected = [(*t, BIAS_CORRECTION) for t in [(), *options] if BIAS_CORRECTION not in t]
         options = list(dict.fromkeys([*options, *corrected]))
         plans = [(Plan(base.schemes, t), f"good uniform, {' + '.join(t)}") for t in options]
-        full = Plan.of({**space.default, **space.fixed})
-        first = [(full, "fully quantized"), (base, "good uniform")]
+        first = [(space.fully_quantized, "fully quantized"), (base, "good uniform")]
         yield from self._run([*first, *plans], known)
         tried = [base, *(p for p, _ in plans)]
         found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
@@ -177,8 +184,7 @@ class Frontier:
         if not measured:
             return []
         rest = unpriced_bytes(model, measured)
-        full = next(t for t in measured)
-        limits = {"as small as int8": full.size_bytes * 0.999 - rest}
+        limits = {"as small as int8": 0.999 * byte_limit(model.space, known) - rest}
         for low, high in self._gaps(measured):
             limits[f"{(low + high) / 2e6:.2f} MB"] = (low + high) / 2 - rest
         found: dict[str, tuple[Plan, str]] = {}

@@ -28,7 +28,7 @@ class Stepwise:
         full.update(space.fixed)
         treatment = space.transforms[0] if space.transforms else ()
         order = [name for name in self._ordered(space, seed=seed) if name in full]
-        steps = [(Plan.of(full, treatment), "fully quantized")]
+        steps = [(space.fully_quantized, "fully quantized")]
         left = dict(full)
         for count, name in enumerate(order, start=1):
             left.pop(name)

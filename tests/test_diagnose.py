@@ -113,7 +113,8 @@ def _saturating() -> onnx.ModelProto:
     return _net({"mild": _even(16, 16), "hot": np.full((16, 16), 0.5, np.float32)})
 
 
-@pytest.mark.skipif(not SATURATES, reason="this CPU adds 8-bit products without saturating")
+@pytest.mark.avx2
+@pytest.mark.skipif(not SATURATES, reason="int8 products are exact here; see scripts/test-avx2")
 @pytest.mark.parametrize("activation", ["u8", "s8"])
 def test_saturating_kernels_are_named_with_their_layer_and_cure(activation: str) -> None:
     found = _diagnosed(_scene(_saturating(), _uniform(4, 16), activation=activation))
@@ -132,12 +133,13 @@ def test_saturating_kernels_are_named_with_their_layer_and_cure(activation: str)
     assert output["planned"]["device"] > 5 * output["planned"]["exact"]
 
 
-@pytest.mark.skipif(SATURATES, reason="this CPU saturates")
+@pytest.mark.skipif(SATURATES, reason="int8 products saturate here")
 def test_kernels_that_do_not_saturate_are_not_accused() -> None:
     found = _diagnosed(_scene(_saturating(), _uniform(4, 16)))
     assert found["saturation"]["layers"] == []
 
 
+@pytest.mark.avx2
 def test_a_net_without_large_neighbours_saturates_nowhere() -> None:
     model = _net({"a": _even(16, 16), "b": _even(16, 16, seed=2)})
     found = _diagnosed(_scene(model, _uniform(4, 16)))
@@ -145,7 +147,8 @@ def test_a_net_without_large_neighbours_saturates_nowhere() -> None:
     assert "0 layers" in found["saturation"]["message"]
 
 
-@pytest.mark.skipif(not SATURATES, reason="this CPU adds 8-bit products without saturating")
+@pytest.mark.avx2
+@pytest.mark.skipif(not SATURATES, reason="int8 products are exact here; see scripts/test-avx2")
 def test_a_cure_that_would_saturate_is_warned_of() -> None:
     # per tensor `hot` is far from 127, since `loud`'s channel sets the scale
     matrix = np.full((16, 16), 0.05, np.float32)
@@ -411,6 +414,7 @@ def test_a_plan_that_quantizes_nothing_cannot_be_diagnosed() -> None:
         gather("layers", empty)
 
 
+@pytest.mark.avx2
 def test_the_command_prints_one_line_a_cause_and_leaves_only_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

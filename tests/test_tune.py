@@ -172,6 +172,7 @@ def test_a_report_can_be_made_again_from_the_folder_alone(done: Done, tmp_path: 
 # ----------------------------------------------------------------------------- again and further
 
 
+@pytest.mark.usefixtures("inline")
 def test_the_same_command_again_runs_nothing(done: Done, tmp_path: Path) -> None:
     run = done.copy(tmp_path)
     before = [e for e in read_events(run / "journal.jsonl") if e["event"] != "end"]
@@ -180,6 +181,7 @@ def test_the_same_command_again_runs_nothing(done: Done, tmp_path: Path) -> None
     assert [e for e in read_events(run / "journal.jsonl") if e["event"] != "end"] == before
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_larger_budget_goes_on_with_what_is_there(done: Done, tmp_path: Path) -> None:
     run = tmp_path / "run"
     seqto("tune", "--config", done.config, "--out", run, "-q", "--max-trials", "2")
@@ -194,6 +196,7 @@ def test_a_larger_budget_goes_on_with_what_is_there(done: Done, tmp_path: Path) 
     assert len(recorded) == len(all_of_them["trials"])
 
 
+@pytest.mark.usefixtures("inline")
 def test_max_minutes_ends_in_time_and_still_reports(done: Done, tmp_path: Path) -> None:
     run = tmp_path / "run"
     began = time.monotonic()
@@ -250,6 +253,7 @@ def test_changed_data_are_refused(done: Done, tmp_path: Path) -> None:
     assert "data have changed" in error
 
 
+@pytest.mark.usefixtures("inline")
 def test_the_same_inputs_at_another_place_go_on(done: Done, tmp_path: Path) -> None:
     run, config = done.copy(tmp_path), moved(done, tmp_path / "elsewhere")
     code, _, error = seqto("tune", "--config", config, "--out", run, "-q")
@@ -269,12 +273,14 @@ def test_a_folder_that_another_process_writes_to_is_refused(done: Done, tmp_path
 # --------------------------------------------------------------------------------------- gates
 
 
+@pytest.mark.usefixtures("inline")
 def test_the_gate_opens_when_a_trial_loses_little_enough(done: Done, tmp_path: Path) -> None:
     run = done.copy(tmp_path)
     code, _, _ = seqto("tune", "--config", done.config, "--out", run, "-q", "--max-loss", "0.01")
     assert code == 0
 
 
+@pytest.mark.usefixtures("inline")
 def test_the_gate_stays_shut_when_none_does(done: Done, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ["--max-trials", "1", "--max-loss", "0.0"]
@@ -411,6 +417,7 @@ def test_an_unknown_device_is_named_with_near_ones(done: Done, tmp_path: Path) -
 # -------------------------------------------------------------------------------- from Python
 
 
+@pytest.mark.usefixtures("inline")
 def test_tune_returns_what_the_report_says(done: Done, tmp_path: Path) -> None:
     run = done.copy(tmp_path)
     events: list[str] = []
@@ -434,6 +441,7 @@ class Sign:
         return (outputs[0][:, 0] > 0) == (labels == 1)
 
 
+@pytest.mark.usefixtures("inline")
 def test_own_task_and_any_iterable_of_samples(tmp_path: Path) -> None:
     model = nets.save(nets.residual(uneven=True), tmp_path / "net.onnx")
     x = nets.pictures(70)
@@ -459,6 +467,7 @@ def test_own_task_and_any_iterable_of_samples(tmp_path: Path) -> None:
     assert result.report["data"]["kind"] == "iterable"
 
 
+@pytest.mark.usefixtures("inline")
 def test_two_inputs_are_fed_by_name(tmp_path: Path) -> None:
     model = nets.save(nets.two_inputs(), tmp_path / "net.onnx")
     rng = np.random.default_rng(0)
@@ -479,6 +488,7 @@ def test_two_inputs_are_fed_by_name(tmp_path: Path) -> None:
     assert result.report["baseline"]["accuracy"] is None
 
 
+@pytest.mark.usefixtures("inline")
 def test_dynamic_mode_and_random_data(tmp_path: Path) -> None:
     """Data-free, and marked so."""
     model = nets.save(nets.dense(), tmp_path / "net.onnx")
@@ -513,6 +523,7 @@ def test_a_folder_that_is_no_run_folder_is_refused(done: Done, tmp_path: Path) -
         tune(config=done.config, out=tmp_path)
 
 
+@pytest.mark.usefixtures("inline")
 def test_what_is_chosen_for_its_time_has_been_timed_twice(tmp_path: Path) -> None:
     """And the treatment that nobody chose is not rounded for the output: that takes long."""
     path = runs.write_config(tmp_path)
@@ -547,6 +558,7 @@ class TimedPair:
         self.seen += [t.latency.ratio for t in trials]
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_resumed_search_is_told_the_times_of_the_first_one(tmp_path: Path) -> None:
     """The chosen are timed again at the end; on replay that would send the search another way."""
     path = runs.write_config(tmp_path)

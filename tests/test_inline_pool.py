@@ -81,7 +81,7 @@ def test_a_setup_that_fails_raises_its_error(kind: Any, tmp_path: Path) -> None:
     setup = {"tally": str(tmp_path / "t"), "type": "ConfigError", "message": "no such board"}
     with (
         _pool(kind, "fails_to_set_up", setup) as pool,
-        pytest.raises(ConfigError, match="setting up .*: no such board"),
+        pytest.raises(ConfigError, match=r"setting up .*: no such board"),
     ):
         pool.map([{}])
 

@@ -206,7 +206,7 @@ class Bench:
             feeds = self.store.batch(job["split"], 0, batch)
             session.run(feeds)
             began, runs = time.perf_counter(), 0
-            while runs < 2 or time.perf_counter() - began < 0.15:
+            while runs < 2 or time.perf_counter() - began < job["seconds"]:
                 session.run(feeds)
                 runs += 1
             speed[batch] = runs * batch / (time.perf_counter() - began)

@@ -21,12 +21,13 @@ test: .venv/dev
 check: .venv/dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
 
-# tvm and OpenVINO have environments of their own; where one cannot be installed, that is said and
+# tvm, OpenVINO and the kernels of CPUs without VNNI have environments of their own; where one cannot be installed, that is said and
 # its tests are left out.
 # The big run comes last, so that its summary is the last line.
 test-all: .venv/dev tools
 	scripts/test-tvm "$(PYTHON)"
 	scripts/test-openvino "$(PYTHON)"
+	scripts/test-avx2
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check -m "not tvm and not openvino"
 
 tools:

@@ -1,1 +1,19 @@
-"""Makes tests/ importable for the folders below it (`from nets import …`)."""
+"""Makes tests/ importable for the folders below it (`from nets import …`); an inline pool."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from seqto.testing import InlinePool
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this test execute their jobs in this process, and draw no plots.
+
+    Plots are four fifths of a small run's time; tests/reports/test_plots.py looks at them.
+    """
+    monkeypatch.setattr(importlib.import_module("seqto.tune"), "Pool", InlinePool)
+    monkeypatch.setattr("seqto.reports.plots.write_plots", lambda _folder, _report: [])

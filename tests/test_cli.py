@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,7 @@ def test_a_truncated_model(capsys: Any, tmp_path: Path, config: Path, share: flo
     assert "net.onnx" in said(capsys, "tune", "--config", config, "--out", tmp_path / "o")
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_model_that_is_quantized_already(capsys: Any, tmp_path: Path, config: Path) -> None:
     assert main(["tune", "--config", str(config), "--out", str(tmp_path / "r"), "-q"]) == 0
     capsys.readouterr()
@@ -160,6 +161,7 @@ def test_too_many_broken_pictures(capsys: Any, tmp_path: Path) -> None:
     assert "broken0" in line
 
 
+@pytest.mark.usefixtures("inline")
 def test_few_broken_pictures_are_named_in_the_report(capsys: Any, tmp_path: Path) -> None:
     config = runs.write_config(tmp_path / "in", text=PICTURES)
     pictures(config.parent / "pictures", 30, broken=1)
@@ -224,6 +226,7 @@ def test_a_wrong_setting_is_named(
     assert wanted in said(capsys, *words)
 
 
+@pytest.mark.usefixtures("inline")
 def test_an_excluded_name_that_is_not_there_shows_near_ones(
     capsys: Any, tmp_path: Path, config: Path
 ) -> None:
@@ -260,6 +263,7 @@ def test_comparing_what_is_no_run(capsys: Any, tmp_path: Path) -> None:
     assert "no run folder" in said(capsys, "compare", tmp_path, tmp_path)
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_damaged_journal(capsys: Any, tmp_path: Path, config: Path) -> None:
     out = tmp_path / "o"
     assert main(["tune", "--config", str(config), "--out", str(out), "-q"]) == 0
@@ -379,6 +383,7 @@ def test_the_module_is_the_command() -> None:
     assert finished.stdout.startswith("seqto ")
 
 
+@pytest.mark.usefixtures("inline")
 def test_json_mode_prints_one_object_a_line(capsys: Any, tmp_path: Path, config: Path) -> None:
     words = ["tune", "--config", str(config), "--out", str(tmp_path / "o"), "--json"]
     assert main([*words, "--max-trials", "2"]) == 0
@@ -390,6 +395,7 @@ def test_json_mode_prints_one_object_a_line(capsys: Any, tmp_path: Path, config:
     assert printed.err == ""
 
 
+@pytest.mark.usefixtures("inline")
 def test_several_models_get_a_folder_each_and_one_table(
     capsys: Any, tmp_path: Path, config: Path
 ) -> None:
@@ -440,12 +446,14 @@ def test_devices_are_listed_with_reasons(capsys: Any) -> None:
 # --------------------------------------------------------------------------------- quick start
 
 
-def best_of(words: list[str], times: int = 5) -> float:
+def best_of(words: list[str], times: int = 3) -> float:
+    """CPU seconds of a command: a busy machine makes it wait, not compute."""
     found = []
     for _ in range(times):
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(words, env=runs.environment(), check=True, capture_output=True)
-        found.append(time.perf_counter() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     return min(found)
 
 
@@ -460,7 +468,7 @@ def test_import_seqto_loads_nothing_heavy() -> None:
 
 
 def test_import_and_help_are_quick() -> None:
-    """0.15 s and 0.3 s of their own on a quiet machine; a busy one may take three times that."""
+    """0.15 s and 0.3 s of their own on a quiet machine; shared caches may cost three times that."""
     bare = best_of([sys.executable, "-c", "pass"])
     imported = best_of([sys.executable, "-c", "import seqto"])
     helped = best_of([sys.executable, "-m", "seqto.cli", "--help"])

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from seqto import apart, causes, evidence
+from seqto import apart, causes, evidence, saturation
 from seqto.assemble import Assembler
 from seqto.calibrate import calibrate
 from seqto.contracts import Json, Plan
@@ -24,7 +24,8 @@ from seqto.menu import default_schemes
 from seqto.model import prepare
 
 Floats = NDArray[np.float32]
-SATURATES = "avx2" in (flags := evidence.cpu_flags()) and not any("vnni" in f for f in flags)
+PRODUCTS = saturation.probe(Ort())
+SATURATES = PRODUCTS["result"] == saturation.SATURATES
 
 
 def _net(
@@ -82,7 +83,8 @@ def _scene(
 
 
 def _diagnosed(scene: Scene) -> dict[str, Json]:
-    found = causes.findings({part: gather(part, scene) for part in evidence.PARTS})
+    measured = {part: gather(part, scene) for part in evidence.PARTS}
+    found = causes.findings({**measured, "int8_products": PRODUCTS})
     assert all(f["event"] == "finding" and f["kind"] == "diagnosis" for f in found)
     return {f["figures"]["cause"]: f for f in found}
 
@@ -111,30 +113,33 @@ def _saturating() -> onnx.ModelProto:
     return _net({"mild": _even(16, 16), "hot": np.full((16, 16), 0.5, np.float32)})
 
 
-@pytest.mark.skipif(not SATURATES, reason="this CPU adds 8-bit products without saturating")
+@pytest.mark.avx2
+@pytest.mark.skipif(not SATURATES, reason="int8 products are exact here; see scripts/test-avx2")
 @pytest.mark.parametrize("activation", ["u8", "s8"])
 def test_saturating_kernels_are_named_with_their_layer_and_cure(activation: str) -> None:
     found = _diagnosed(_scene(_saturating(), _uniform(4, 16), activation=activation))
-    saturation = found["saturation"]
-    assert saturation["layers"] == ["hot"]
-    assert f"saturating {activation}×s8 kernels" in saturation["message"]
-    assert "1 layer (largest: hot" in saturation["message"]
-    figures = saturation["figures"]["layers"]["hot"]
+    named = found["saturation"]
+    assert named["layers"] == ["hot"]
+    where = "on this device, which adds int8 products in 16 bits"
+    assert f"saturating {activation}×s8 kernels {where}: 1 layer (largest: hot" in named["message"]
+    assert named["figures"]["int8_products"] == "saturates"
+    figures = named["figures"]["layers"]["hot"]
     assert figures["device_err"] > 5 * figures["exact_err"]
     assert figures["u8_device_err"] < 0.2 * figures["device_err"]
     assert figures["s7_device_err"] < 0.2 * figures["device_err"]
     assert figures["p8_device_err"] < 0.2 * figures["device_err"]
-    assert saturation["figures"]["gone_with_s7"] == 1
+    assert named["figures"]["gone_with_s7"] == 1
     output = found["output"]["figures"]["damage"]
     assert output["planned"]["device"] > 5 * output["planned"]["exact"]
 
 
-@pytest.mark.skipif(SATURATES, reason="this CPU saturates")
+@pytest.mark.skipif(SATURATES, reason="int8 products saturate here")
 def test_kernels_that_do_not_saturate_are_not_accused() -> None:
     found = _diagnosed(_scene(_saturating(), _uniform(4, 16)))
     assert found["saturation"]["layers"] == []
 
 
+@pytest.mark.avx2
 def test_a_net_without_large_neighbours_saturates_nowhere() -> None:
     model = _net({"a": _even(16, 16), "b": _even(16, 16, seed=2)})
     found = _diagnosed(_scene(model, _uniform(4, 16)))
@@ -142,7 +147,8 @@ def test_a_net_without_large_neighbours_saturates_nowhere() -> None:
     assert "0 layers" in found["saturation"]["message"]
 
 
-@pytest.mark.skipif(not SATURATES, reason="this CPU adds 8-bit products without saturating")
+@pytest.mark.avx2
+@pytest.mark.skipif(not SATURATES, reason="int8 products are exact here; see scripts/test-avx2")
 def test_a_cure_that_would_saturate_is_warned_of() -> None:
     # per tensor `hot` is far from 127, since `loud`'s channel sets the scale
     matrix = np.full((16, 16), 0.05, np.float32)
@@ -330,16 +336,28 @@ def test_causes_that_were_not_found_are_said_with_their_zero() -> None:
 
 def test_a_difference_that_one_bit_less_does_not_cure_is_not_called_saturation() -> None:
     row = _row(off_share=0.5, device_err=0.4, s7_off_share=0.5, s7_device_err=0.4)
-    saturation = causes.findings(_layers(row))[0]
-    assert saturation["message"].startswith("this device's kernels differ from exact arithmetic")
-    assert saturation["layers"] == ["a"]
+    named = causes.findings(_layers(row))[0]
+    assert named["message"].startswith("this device's kernels differ from exact arithmetic")
+    assert named["layers"] == ["a"]
+
+
+def test_what_was_tried_says_that_products_saturate_not_the_flags_of_the_cpu() -> None:
+    row = _row(off_share=0.5, device_err=0.4, s7_off_share=0.0, s7_device_err=0.02)
+    clause = "which adds int8 products in 16 bits"
+    for result in ("exact", "saturates", "unknown"):
+        measured = {**_layers(row), "int8_products": {"result": result}}
+        for flags in (["avx2"], ["avx2", "avx512_vnni"]):
+            measured["layers"]["cpu_flags"] = flags
+            named = causes.findings(measured)[0]
+            assert (clause in named["message"]) == (result == "saturates")
+            assert named["figures"]["int8_products"] == result
 
 
 def test_a_strangers_name_cannot_steer_a_terminal() -> None:
     name = "conv\x1b[2J\n"
-    (saturation, *_) = causes.findings(_layers(_row(layer=name, off_share=0.5)))
-    assert "\x1b" not in saturation["message"]
-    assert saturation["layers"] == [name]
+    (named, *_) = causes.findings(_layers(_row(layer=name, off_share=0.5)))
+    assert "\x1b" not in named["message"]
+    assert named["layers"] == [name]
 
 
 def test_few_layers_with_half_of_the_damage_stand_out() -> None:
@@ -414,6 +432,7 @@ def test_a_plan_that_quantizes_nothing_cannot_be_diagnosed() -> None:
         gather("layers", empty)
 
 
+@pytest.mark.avx2
 def test_the_command_prints_one_line_a_cause_and_leaves_only_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,19 +19,27 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 LARGEST_DEVICE = 40  # lines that say something
 
 
-def example(name: str, folder: Path) -> str:
-    done = runs.command(folder, program=("-W", "error", str(EXAMPLES / f"{name}.py")))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
+def example(name: str, folder: Path, *, argv: Any, capsys: Any) -> str:
+    """Run it in this process, in which every warning is an error."""
+    path = str(EXAMPLES / f"{name}.py")
+    argv.setattr(sys, "argv", [path, str(folder)])
+    runpy.run_path(path, run_name="__main__")
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return str(printed.out)
+
+
+@pytest.fixture
+def run(inline: None, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
+    return functools.partial(example, argv=monkeypatch, capsys=capsys)
 
 
 def report_of(folder: Path) -> Any:
     return json.loads((folder / "run" / "report.json").read_text())
 
 
-def test_own_task(tmp_path: Path) -> None:
-    assert "of readings change" in example("own_task", tmp_path)
+def test_own_task(run: Any, tmp_path: Path) -> None:
+    assert "of readings change" in run("own_task", tmp_path)
     assert report_of(tmp_path)["recommended"]["balanced"] is not None
 
 
@@ -39,15 +49,15 @@ def test_an_own_task_takes_ten_lines() -> None:
     assert len([line for line in body.splitlines() if line.strip()]) <= 9
 
 
-def test_iterable_data(tmp_path: Path) -> None:
-    assert "item-7" in example("iterable_data", tmp_path)
+def test_iterable_data(run: Any, tmp_path: Path) -> None:
+    assert "item-7" in run("iterable_data", tmp_path)
     data = report_of(tmp_path)["data"]
     assert data["kind"] == "iterable"
     assert data["splits"] == {"calibration": 20, "evaluation": 60, "report": 69}
 
 
-def test_own_strategy(tmp_path: Path) -> None:
-    lines = example("own_strategy", tmp_path).splitlines()
+def test_own_strategy(run: Any, tmp_path: Path) -> None:
+    lines = run("own_strategy", tmp_path).splitlines()
     assert [line.split(":")[0] for line in lines] == ["with conv", "with gemm"]
     plans = [trial["plan"] for trial in report_of(tmp_path)["trials"]]
     assert plans[0] == {"conv": "weight-s8-channel-round-output"}

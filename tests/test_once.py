@@ -74,6 +74,7 @@ def _float_weights(path: Path) -> list[bytes]:
 # ----------------------------------------------------------------------------------- analysis
 
 
+@pytest.mark.usefixtures("inline")
 def test_analysis_ranks_every_layer_and_leaves_only_its_files(model: Path, tmp_path: Path) -> None:
     report = analyze(_job(model, tmp_path / "out"))
     ranked = [r for r in report["model"]["layers"] if r["rank"] is not None]
@@ -86,6 +87,7 @@ def test_analysis_ranks_every_layer_and_leaves_only_its_files(model: Path, tmp_p
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["analysis.json", "plots"]
 
 
+@pytest.mark.usefixtures("inline")
 def test_the_table_of_an_analysis_can_be_printed(model: Path, tmp_path: Path) -> None:
     from rich.console import Console
 
@@ -97,6 +99,7 @@ def test_the_table_of_an_analysis_can_be_printed(model: Path, tmp_path: Path) ->
         assert "stem" in console.export_text()
 
 
+@pytest.mark.usefixtures("inline")
 def test_an_excluded_layer_is_not_analyzed(model: Path, tmp_path: Path) -> None:
     report = analyze(_job(model, tmp_path, quantize__exclude=["body"]))
     ranked = {r["name"] for r in report["model"]["layers"] if r["rank"] is not None}

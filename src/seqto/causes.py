@@ -19,6 +19,7 @@ from typing import Any
 from seqto.contracts import Json
 from seqto.evidence import OFF_SHARE
 from seqto.reports.sentences import percent, shorten
+from seqto.saturation import SATURATES, UNKNOWN
 
 KIND = "diagnosis"
 
@@ -47,8 +48,9 @@ def findings(measured: Mapping[str, Json], *, profiles: Sequence[Json] = ()) -> 
     damage: Mapping[str, float] = measured.get("damage", {}).get("damage", {})
     if "layers" in measured:
         rows = measured["layers"]["rows"]
+        products = measured.get("int8_products", {})
         flags = measured["layers"]["cpu_flags"]
-        found.append(_saturation(rows, whole, flags))
+        found.append(_saturation(rows, whole, products, flags=flags))
         found.append(_ranges(rows, whole, damage))
         found.append(_bias(rows))
         found.append(_outliers(rows, whole))
@@ -98,12 +100,15 @@ def _both(row: Json) -> str:
     return f"{percent(row['device'])} ({percent(row['exact'])} exact)"
 
 
-def _saturation(rows: Sequence[Json], whole: Mapping[str, Json], flags: Sequence[str]) -> Json:
+def _saturation(
+    rows: Sequence[Json], whole: Mapping[str, Json], products: Json, *, flags: Sequence[str]
+) -> Json:
     hit = [r for r in rows if r["off_share"] >= OFF_SHARE and not _overflows(r)]
     hit.sort(key=lambda r: r["exact_err"] ** 2 - r["device_err"] ** 2)
     names = [r["layer"] for r in hit]
     figures: Json = {
         "cpu_flags": list(flags),
+        "int8_products": products.get("result", UNKNOWN),
         "layers": {
             r["layer"]: _picked(
                 r, "device_err exact_err off_share u8_device_err p8_device_err s7_device_err"
@@ -121,9 +126,9 @@ def _saturation(rows: Sequence[Json], whole: Mapping[str, Json], flags: Sequence
     cured = [r for r in hit if r.get("s7_off_share", 1.0) < OFF_SHARE]
     proven = 2 * len(cured) > len(hit)
     figures["gone_with_s7"] = len(cured)
-    where = "on this CPU"
-    if not any("vnni" in f or f in ("asimddp", "i8mm", "amx_int8") for f in flags):
-        where = "on this CPU, which has no VNNI"
+    where = "on this device"
+    if products.get("result") == SATURATES:
+        where = "on this device, which adds int8 products in 16 bits"
     what = f"saturating {_products(hit)} kernels {where}"
     if not proven:
         what = "this device's kernels differ from exact arithmetic"

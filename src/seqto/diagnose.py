@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seqto import saturation
 from seqto.causes import finding, findings
 from seqto.contracts import Json, Plan
 from seqto.errors import DeviceError
@@ -24,18 +25,24 @@ FILE_NAME = "diagnosis.json"
 
 
 def diagnose(
-    pool: Pool, plan: Plan, *, samples: int = SAMPLES, profiles: Sequence[Json] = ()
+    pool: Pool,
+    plan: Plan,
+    *,
+    samples: int = SAMPLES,
+    profiles: Sequence[Json] = (),
+    int8_products: Json | None = None,
 ) -> list[Json]:
     """Finding events for a plan, measured by a pool of `seqto.evaluate:serve` workers.
 
-    `profiles` are the run's profile events, if it has any. What could not be measured is a
+    `profiles` are the run's profile events, if it has any; `int8_products` is what
+    `saturation.ask` has found, which is asked here otherwise. What could not be measured is a
     finding of its own; nothing is raised for it.
     """
     jobs = [
         {"kind": "diagnose", "part": part, "plan": plan.to_json(), "samples": samples}
         for part in PARTS
     ]
-    measured: Json = {}
+    measured: Json = {"int8_products": int8_products or saturation.ask(pool)}
     failed: list[Json] = []
     for part, ticket in zip(PARTS, pool.map(jobs), strict=True):
         if ticket.result is not None:

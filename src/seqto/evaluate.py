@@ -9,6 +9,7 @@ jobs, and streams raw outputs to the main process, which judges them. Jobs:
     diagnose   why a plan hurts: one part of evidence   → figures of each layer
     profile    kernel times by layer                    → milliseconds of each layer
     tune       which batch is fastest                   → the batch
+    saturation whether 8-bit products are added exactly → exact, saturates, unknown
     round      weights of some layers for the output    → where they are in the file
 """
 
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto import rounded
+from seqto import rounded, saturation
 from seqto.assemble import Assembled, Assembler, describe
 from seqto.contracts import CALIBRATION, Device, Json, Plan, Session
 from seqto.errors import PlanError
@@ -32,7 +33,10 @@ from seqto.sensitivity import layer_errors
 from seqto.variants import open_assembler, variant_of
 from seqto.wire import Channel, Handler
 
-JOBS = ("evaluate", "latency", "memory", "analyze", "diagnose", "profile", "tune", "round")
+JOBS = (
+    *("evaluate", "latency", "memory", "analyze", "diagnose"),
+    *("profile", "tune", "saturation", "round"),
+)
 # what a change between integer and float layers costs: the change itself and the layout's
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "ReorderInput", "ReorderOutput", "Transpose")
 
@@ -202,7 +206,7 @@ class Bench:
             feeds = self.store.batch(job["split"], 0, batch)
             session.run(feeds)
             began, runs = time.perf_counter(), 0
-            while runs < 2 or time.perf_counter() - began < 0.15:
+            while runs < 2 or time.perf_counter() - began < job["seconds"]:
                 session.run(feeds)
                 runs += 1
             speed[batch] = runs * batch / (time.perf_counter() - began)
@@ -210,6 +214,9 @@ class Bench:
         best = max(speed.values())
         # the smallest batch that is nearly best: less memory for the same speed
         return {"batch": min(b for b, s in speed.items() if s >= 0.97 * best), "speed": speed}
+
+    def saturation(self, _job: Json, _channel: Channel) -> Json:
+        return saturation.probe(self.device)
 
     def round(self, job: Json, channel: Channel) -> Json:
         """Round the weights of some layers for the output error; a file that others map."""

@@ -172,6 +172,7 @@ class Study:
         if shape and shape[0] is not None:
             return int(shape[0])
         job = {"kind": "tune", "split": EVALUATION, "threads": 1, "batches": [1, 2, 4, 8, 16]}
+        job["seconds"] = self.clock.timing.seconds / 4  # for each batch
         (ticket,) = self.pool.map([job])
         if ticket.result is None:
             self.note_failure(BATCH, ticket.failure or Failure("time", "no result"))

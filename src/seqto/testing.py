@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +45,8 @@ from seqto.contracts import (
     Trial,
 )
 from seqto.errors import DeviceError, PlanError
+from seqto.wire import told
+from seqto.workers import Ticket, revived
 
 STAGES = ("import", "compile", "load", "run", "time")
 ROWS = 12
@@ -203,6 +208,116 @@ def fake_trial(
         measurements={split: Measurement(split, "fake", loss, damage=damage**2)},
         latency=Latency(speed, speed, speed / 2.0, speed / 2.1, speed / 1.9, 10),
     )
+
+
+# ------------------------------------------------------------------------------------- workers
+
+
+class InlinePool:
+    """`workers.Pool` without processes: jobs run in this one, in their order, inside `wait`.
+
+    For tests in which processes are not the subject: `seqto.tune.Pool = InlinePool`. There is one
+    handler, as in a pool of one worker; time limits, memory caps and crashes are not looked after.
+    """
+
+    def __init__(self, target: str, setup: Json, *, size: int = 1, **_limits: object) -> None:
+        self._target = target
+        self._setup = json.loads(json.dumps(setup))
+        self.size = size
+        self._handle: Any = None
+        self._queue: deque[Ticket] = deque()
+        self._submitted = 0
+        self._closed = False
+
+    def submit(self, job: Json, on_message: Any = None) -> Ticket:
+        if self._closed:
+            raise RuntimeError("the pool is closed")
+        self._submitted += 1
+        ticket = Ticket(json.loads(json.dumps(job)), self._submitted, on_message=on_message)
+        self._queue.append(ticket)
+        return ticket
+
+    def stop(self, ticket: Ticket) -> None:
+        ticket.stopping = True
+
+    def cancel(self) -> None:
+        self._queue.clear()
+
+    def wait(self, timeout_s: float | None = None) -> list[Ticket]:
+        """Run the next job; its ticket, or nothing when nothing is queued."""
+        del timeout_s
+        if not self._queue:
+            return []
+        ticket = self._queue.popleft()
+        handle = self._handler()
+        began = time.monotonic()
+        try:
+            ticket.result = json.loads(json.dumps(handle(ticket.job, _InlineChannel(ticket))))
+        except Exception as error:
+            said = told(error)
+            if "bug" in said:
+                raise revived(said, f"a job of {self._target}") from error
+            ticket.failure = Failure.from_json(said)
+        ticket.seconds, ticket.done = time.monotonic() - began, True
+        return [ticket]
+
+    def _handler(self) -> Any:
+        if self._handle is None:
+            module, _, name = self._target.partition(":")
+            try:
+                self._handle = getattr(importlib.import_module(module), name)(self._setup)
+            except Exception as error:
+                raise revived(told(error), f"setting up {self._target}") from error
+        return self._handle
+
+    def run(self, jobs: Iterable[Json], on_message: Any = None) -> Iterator[Ticket]:
+        waited = {self.submit(job, on_message) for job in jobs}
+        while waited:
+            for ticket in self.wait():
+                if ticket in waited:
+                    waited.remove(ticket)
+                    yield ticket
+
+    def map(self, jobs: Iterable[Json], on_message: Any = None) -> list[Ticket]:
+        return sorted(self.run(jobs, on_message), key=lambda ticket: ticket.number)
+
+    def close(self) -> None:
+        self._closed = True
+        self._queue.clear()
+        self._handle = None
+
+    def __enter__(self) -> InlinePool:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class _InlineChannel:
+    """`wire.Channel` for a job in this process; what is sent is a copy, as on a wire."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+        self._replies: deque[Json] = deque()
+
+    def send(self, message: Json, arrays: Sequence[NDArray[Any]] = ()) -> None:
+        body = json.loads(json.dumps(message))
+        if self._ticket.on_message is None:
+            return
+        reply = self._ticket.on_message(body, [np.array(a) for a in arrays])
+        if reply is not None:
+            self._replies.append(json.loads(json.dumps(reply)))
+
+    def receive(self, timeout_s: float | None = None) -> Json | None:
+        if self._replies:
+            return self._replies.popleft()
+        if timeout_s is None and not self.stopped:
+            raise RuntimeError("the job waits for a reply that nobody sends")
+        return None
+
+    @property
+    def stopped(self) -> bool:
+        return self._ticket.stopping
 
 
 # --------------------------------------------------------------------------------------- devices

@@ -15,7 +15,7 @@ from typing import Any
 
 from seqto import config as configuration
 from seqto import model as onnx_model
-from seqto import workplace
+from seqto import saturation, workplace
 from seqto.clock import Timing
 from seqto.config import Settings
 from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
@@ -37,6 +37,7 @@ from seqto.study import Budget, Listener, Study, replayed
 from seqto.workers import Pool
 
 JOURNAL = "journal.jsonl"
+INT8_PRODUCTS = "int8_products"  # the event that says whether the device adds them exactly
 SETTLING = 3  # times at most that the chosen are timed again
 
 
@@ -205,6 +206,8 @@ def _study(
 def _steps(job: Job, study: Study, place: workplace.Workplace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
     study.baseline()
+    if study.found(INT8_PRODUCTS) is None:
+        study.write({"event": INT8_PRODUCTS, **saturation.ask(study.pool)})
     if study.found("baseline") is None:
         latency = study.time_baseline()
         study.write(
@@ -236,7 +239,9 @@ def _explain(job: Job, study: Study, space: Space) -> None:
     from seqto.diagnose import diagnose
 
     profiles = [e for e in study.journal.events if e["event"] == "profile"]
-    for finding in diagnose(study.pool, plan, profiles=profiles):
+    for finding in diagnose(
+        study.pool, plan, profiles=profiles, int8_products=study.found(INT8_PRODUCTS)
+    ):
         study.write(finding)
 
 

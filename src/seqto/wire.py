@@ -187,7 +187,7 @@ def serve(target: str, *, channel_fd: int, sentry_fd: int, main_pid: int) -> Non
         module, _, name = target.partition(":")
         handle = getattr(importlib.import_module(module), name)(first.body) if first else None
     except Exception as error:
-        _post(wire, Frame("failure", _told(error)))
+        _post(wire, Frame("failure", told(error)))
     if handle is not None:
         _post(wire, Frame("ready", {}))
         while job := _next(wire):
@@ -202,10 +202,10 @@ def _outcome(handle: Handler, job: Frame, wire: Wire) -> Frame:
         json.dumps(result)  # what cannot travel is the handler's mistake: name it there
         return Frame("result", result)
     except Exception as error:
-        return Frame("failure", _told(error))
+        return Frame("failure", told(error))
 
 
-def _told(error: Exception) -> Json:
+def told(error: Exception) -> Json:
     """What main needs to know: a Failure, plus the traceback where it is a bug."""
     stage = getattr(error, "stage", "run")
     if isinstance(error, PlanError):

@@ -239,12 +239,12 @@ class Pool:
             worker.ready = True
         elif frame.kind == "failure" and not worker.ready:
             self._end(worker)
-            raise _revived(frame.body, f"setting up {self._target}")
+            raise revived(frame.body, f"setting up {self._target}")
         elif frame.kind == "message":
             self._answer(worker, frame)
         elif frame.kind == "failure" and "bug" in frame.body:
             self._finish(worker)
-            raise _revived(frame.body, f"a job of {self._target}")
+            raise revived(frame.body, f"a job of {self._target}")
         elif frame.kind == "failure":
             self._finish(worker, failure=Failure.from_json(frame.body))
         else:
@@ -430,7 +430,7 @@ def _signal_name(number: int) -> str:
     return known.get(number, f"signal {number}")
 
 
-def _revived(told: Json, where: str) -> Exception:
+def revived(told: Json, where: str) -> Exception:
     """The worker's error, as main raises it: a SeqtoError as itself, all else as a bug."""
     if "bug" in told:
         return RuntimeError(f"{where} failed in a worker:\n{told['bug']}")

@@ -79,6 +79,12 @@ def journal(
             "seconds": 4.2,
         },
         {
+            "event": "int8_products",
+            "result": "saturates",
+            "operators": {"MatMul": "exact", "Conv": "saturates"},
+            "reason": None,
+        },
+        {
             "event": "baseline",
             "size_bytes": float_bytes,
             "accuracy": {EVALUATION: 0.755, REPORT: 0.748} if labels else {},

@@ -11,7 +11,7 @@ from rich.console import Console
 from synthetic import EVIL_NAMES, journal
 
 from seqto.errors import ConfigError
-from seqto.reports import compare, csv_file, markdown, sentences
+from seqto.reports import compare, csv_file, html_page, markdown, sentences, terminal
 from seqto.reports.json_file import build_report
 
 
@@ -41,6 +41,19 @@ def test_held_out_figures_are_quoted_where_they_exist() -> None:
     assert "25.0 % of answers change, 95 % between 20.0 and 30.0 %" in text
     assert "400 samples that no search has seen" in text
     assert "accuracy 75.0 % → 50.0 %" in text
+
+
+def test_every_report_says_whether_int8_products_are_exact() -> None:
+    report = build_report(journal())
+    line = "int8 products: saturate in 16 bits (Conv)"
+    console = Console(file=io.StringIO(), width=80, record=True)
+    console.print(terminal.summary(report, folder="run"))
+    assert line in console.export_text()
+    assert markdown.escape(line) in markdown.summary(report)
+    assert html_page.page_data(report, folder="run")["int8_products"] == line
+    earlier = build_report([e for e in journal() if e["event"] != "int8_products"])
+    assert earlier["int8_products"] is None
+    assert "int8 products" not in markdown.summary(earlier)
 
 
 def test_slower_and_larger_are_not_called_gains() -> None:

@@ -35,6 +35,7 @@ def worst_sum(data: NDArray[Any], axis: int) -> int:
     return worst
 
 
+@pytest.mark.avx2
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(shape=st.sampled_from(SHAPES), seed=st.integers(0, 10_000), spread=st.floats(0.01, 30.0))
 def test_no_pair_saturates_whatever_the_weights(
@@ -68,6 +69,7 @@ def test_unlike_signs_need_no_room() -> None:
     )
 
 
+@pytest.mark.avx2
 @pytest.mark.parametrize(("kernel", "channels"), [(1, 8), (3, 4), (3, 3)])
 def test_the_device_computes_p8_exactly(kernel: int, channels: int) -> None:
     """All weights of one sign and activations at the top: the worst that can come."""

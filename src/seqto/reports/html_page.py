@@ -88,6 +88,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
             pick: sentences.export_command(report, folder=folder, pick=pick)
             for pick in report["recommended"]
         },
+        "int8_products": sentences.int8_products(report),
         "model": {k: v for k, v in report["model"].items() if k != "layers"},
         "layers": [_layer(row, index) for index, row in enumerate(layers)],
         "schemes": schemes,

@@ -35,6 +35,7 @@ class _Told:
     ranking: dict[str, Json] = field(default_factory=dict)
     analysis: Json | None = None
     baseline: Json | None = None
+    int8_products: Json | None = None
     trials: dict[int, Json] = field(default_factory=dict)
     latencies: dict[int, Json] = field(default_factory=dict)
     measurements: dict[tuple[int, str], Json] = field(default_factory=dict)
@@ -75,6 +76,7 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
         "settings": told.settings,
         "data": told.header.get("data", {}),
         "device": told.header.get("device", {}),
+        "int8_products": told.int8_products,
         "placement": _placement(told.profiles.values(), trials, recommended),
         "analysis": told.analysis,
         "baseline": baseline,
@@ -164,6 +166,8 @@ def _sort(events: Iterable[Mapping[str, Any]]) -> _Told:
             told.analysis = {"samples": event.get("samples"), "seconds": event.get("seconds")}
         elif kind == "baseline":
             told.baseline = dict(event)
+        elif kind == "int8_products":
+            told.int8_products = {k: event[k] for k in ("result", "operators", "reason")}
         elif kind == "latency":
             told.latencies[event["number"]] = event["latency"]
         elif kind == "measurement":

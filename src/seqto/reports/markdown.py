@@ -82,6 +82,8 @@ def _details(report: Mapping[str, Any]) -> list[str]:
         names = ", ".join(escape(name, width=60) for name in trial["excluded"][:20])
         more = f" and {len(trial['excluded']) - 20} more" if len(trial["excluded"]) > 20 else ""
         lines += [f"- kept float in trial {trial['number']}: {names}{more}"]
+    products = sentences.int8_products(report)
+    lines += [f"- {escape(products, width=160)}"] if products else []
     environment = report["environment"]
     for key in ("seqto", "onnxruntime", "cpu"):
         if environment.get(key):

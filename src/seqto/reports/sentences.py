@@ -181,6 +181,19 @@ def model_name(report: Mapping[str, Any]) -> str:
     return plain(model.get("name") or model.get("path") or "model")
 
 
+def int8_products(report: Mapping[str, Any]) -> str:
+    """Whether the device adds 8-bit products exactly, as tried; empty in reports without it."""
+    found = report.get("int8_products")
+    if not found:
+        return ""
+    if found["result"] == "unknown":
+        return f"int8 products: unknown ({shorten(found['reason'], 120)})"
+    if found["result"] == "exact":
+        return "int8 products: exact"
+    hit = [name for name, what in found["operators"].items() if what == "saturates"]
+    return f"int8 products: saturate in 16 bits ({', '.join(plain(x) for x in hit)})"
+
+
 def is_random(report: Mapping[str, Any]) -> bool:
     return bool(report["data"].get("kind") == "random")
 

@@ -31,6 +31,8 @@ def summary(report: Report, *, folder: str) -> Group:
     chart = front_chart(report, 78, height=10)
     if chart:
         parts += [Text(chart), Text("")]
+    products = sentences.int8_products(report)
+    parts += [Text(products, style="dim")] if products else []
     parts += [Text(f"! {warning}", style="yellow") for warning in report["warnings"]]
     if report["recommended"]:
         parts.append(Text("To get the recommended model:"))

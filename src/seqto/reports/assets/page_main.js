@@ -48,6 +48,7 @@ function drawHeader() {
     counts.trials + " trials" + (counts.failed ? ", " + counts.failed + " failed" : ""),
     report.front.length + " on the front",
     report.device.name ? "device " + report.device.name : null,
+    report.int8_products || null,
     model.sha256 ? "sha256 " + String(model.sha256).slice(0, 12) : null,
   ];
   byId("facts").textContent = facts.filter(Boolean).join(" · ");

@@ -1,0 +1,101 @@
+"""Whether a device adds 8-bit products exactly: tried on the device, recorded, shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from seqto import saturation
+from seqto.contracts import Failure
+from seqto.devices.ort import Ort
+from seqto.errors import DeviceError
+from seqto.reports import sentences
+from seqto.testing import FakeDevice
+from seqto.workers import Ticket
+
+
+def answers(matmul: float, conv: float) -> list[Any]:
+    """What a device gives whose sums are these shares of the exact ones."""
+    exact = saturation.ACTIVATION * saturation.WEIGHT * saturation.DEPTH
+    return [np.full((8, 32), matmul * exact), np.full((1, 32, 4, 4), conv * exact)]
+
+
+def test_the_model_is_valid_and_its_exact_answer_is_that_of_integers() -> None:
+    onnx.checker.check_model(saturation.model(), full_check=True)
+    matmul, conv = Ort(optimize=False).open(saturation.model()).run(saturation.feeds())
+    want = 255 * 127 * saturation.DEPTH
+    np.testing.assert_allclose(matmul, want, rtol=0.005)
+    np.testing.assert_allclose(conv, want, rtol=0.005)
+    assert saturation.probe(Ort(optimize=False))["result"] == "exact"
+
+
+IN_PAIRS = (2**15 - 1) / (2 * 255 * 127)  # the share of a sum that is left
+
+
+@pytest.mark.parametrize(
+    ("matmul", "conv", "result"),
+    [
+        (1.0, 1.0, "exact"),
+        (1.004, 0.996, "exact"),  # one step of rounding
+        (1.0, IN_PAIRS, "saturates"),
+        (IN_PAIRS, 1.0, "saturates"),
+        (1.0, 0.9, "saturates"),
+        (1.0, 1.5, "unknown"),
+        (1.0, float("nan"), "unknown"),
+        (0.0, 1.0, "unknown"),
+    ],
+)
+def test_the_verdict_follows_from_the_results(matmul: float, conv: float, result: str) -> None:
+    found = saturation.judge(answers(matmul, conv))
+    assert found["result"] == result
+    assert (found["reason"] is None) == (result != "unknown")
+
+
+def test_a_device_that_cannot_run_it_is_unknown_and_says_why() -> None:
+    refused = saturation.probe(FakeDevice(missing_ops=("Conv",)))
+    assert (refused["result"], refused["reason"]) == ("unknown", "no kernel for Conv")
+    odd = saturation.probe(FakeDevice())
+    assert (odd["result"], odd["reason"]) == ("unknown", "1 outputs instead of 2")
+
+
+@dataclass(frozen=True)
+class Broken(FakeDevice):
+    """Raises what no device should raise."""
+
+    def open(self, model: bytes, *, threads: int = 0) -> Any:
+        raise KeyError("picture")
+
+
+def test_a_device_with_a_mistake_does_not_end_the_run_here() -> None:
+    assert saturation.probe(Broken())["reason"] == "'picture'"
+
+
+class OneTicket:
+    """A pool whose only worker ends as it is told."""
+
+    def __init__(self, failure: Failure | None) -> None:
+        self.failure = failure
+
+    def map(self, jobs: list[Any]) -> list[Ticket]:
+        return [Ticket(job, 1, failure=self.failure) for job in jobs]
+
+
+def test_a_worker_that_dies_of_it_leaves_a_reason() -> None:
+    found = saturation.ask(OneTicket(Failure("crash", "SIGILL")))  # type: ignore[arg-type]
+    assert (found["result"], found["reason"]) == ("unknown", "SIGILL")
+
+
+def test_the_report_says_it_in_a_line() -> None:
+    def said(found: Any) -> str:
+        return sentences.int8_products({"int8_products": found})
+
+    assert said(saturation.judge(answers(1, 1))) == "int8 products: exact"
+    mixed = saturation.judge(answers(IN_PAIRS, 1))
+    assert said(mixed) == "int8 products: saturate in 16 bits (MatMul)"
+    refused = saturation.unknown(str(DeviceError("no\x1b kernel", stage="load")))
+    assert said(refused) == "int8 products: unknown (no\ufffd kernel)"
+    assert said(None) == ""

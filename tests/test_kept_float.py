@@ -20,6 +20,8 @@ import nets
 from seqto.assemble import Assembler
 from seqto.calibrate import calibrate
 from seqto.contracts import Plan
+from seqto.devices.ort import Ort
+from seqto.evaluate import CONVERSIONS, attribute_times, node_owners
 from seqto.model import Prepared, prepare
 
 REQUANTIZER = "WeightBiasQuantization"
@@ -255,3 +257,20 @@ def test_a_float_bias_still_becomes_part_of_an_integer_kernel(
     assert kernels(graph)[integer] == 3
     _, without = loaded(made.assemble(plan).data, tmp_path, disabled=True)
     assert kernels(without)[integer] == 0  # so the test sees the optimizer at work
+
+
+def test_a_profile_names_the_kernel_of_every_layer() -> None:
+    made = assembler_for(nets.residual(batch=1))
+    names = weighted(made)
+    plan = plan_for(made, {names[1]: "fp16", names[3]: "dynamic-s8-channel"})
+    feeds = samples(made.prepared, 1)[0]
+    rows = Ort().profile(made.assemble(plan).data, feeds, runs=1)
+    found = attribute_times(rows, node_owners(made))["kernels"]
+    assert [found[n] for n in names] == [
+        "QLinearConv",
+        "Conv",
+        "QLinearConv",
+        "DynamicQuantizeMatMul",
+    ]
+    assert "QLinearAdd" in found.values()
+    assert not set(found.values()) & set(CONVERSIONS)

@@ -305,9 +305,16 @@ def pictures(count: int, *, seed: int = 0) -> NDArray[np.float32]:
 
 
 def run(
-    model: Any, feeds: Mapping[str, NDArray[Any]], *, exact: bool = False
+    model: Any,
+    feeds: Mapping[str, NDArray[Any]],
+    *,
+    exact: bool = False,
+    disabled: Sequence[str] = (),
 ) -> list[NDArray[Any]]:
-    """Outputs of a proto or of bytes; exact: no graph optimization, quantization in float."""
+    """Outputs of a proto or of bytes; exact: no graph optimization, quantization in float.
+
+    `disabled` are names of optimizers that the session leaves out.
+    """
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -315,7 +322,12 @@ def run(
     if exact:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     data = model if isinstance(model, bytes) else model.SerializeToString()
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        data,
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=list(disabled),
+    )
     return [np.asarray(o) for o in session.run(None, dict(feeds))]
 
 

@@ -1,6 +1,6 @@
 """What we assemble is bit for bit what onnxruntime.quantization writes, where it can write it.
 
-We differ on purpose in five things:
+We differ on purpose in six things:
 - a channel without any weight gets the zero point of all others: stock gives unsigned weights a 0
   there beside 128 elsewhere, and ORT then runs the whole layer in float;
 - names are short;
@@ -9,7 +9,10 @@ We differ on purpose in five things:
 - a float layer reads the untouched float tensor of another float layer, where the stock quantizer
   lets it read the rounded one once a static layer reads it too;
 - a plan is taken at its word, where the stock quantizer leaves pools and data-moving nodes float
-  behind a float layer, whatever is asked: the plans below leave them float too.
+  behind a float layer, whatever is asked: the plans below leave them float too;
+- a layer that a plan keeps float runs in float, where ONNX Runtime quantizes the weights of what
+  the stock quantizer leaves float between quantized neighbours: what stock writes is run without
+  that optimizer below, what we write is not.
 """
 
 from __future__ import annotations
@@ -157,11 +160,16 @@ def assert_same_constants(ours: Any, theirs: Any, layers: Sequence[Layer]) -> No
     assert compared >= 2 * len(layers)
 
 
-def assert_same_outputs(ours: Any, theirs: Any, feeds: Feeds) -> None:
+def assert_same_outputs(
+    ours: Any, theirs: Any, feeds: Feeds, *, disabled: Sequence[str] = ()
+) -> None:
+    """`disabled`: optimizers that only the session of the stock quantizer's model leaves out."""
     batch = {k: np.concatenate([f[k] for f in feeds]) for k in feeds[0]}
     for exact in (True, False):  # the arithmetic, and the kernels that ORT fuses
         for mine, other in zip(
-            nets.run(ours, batch, exact=exact), nets.run(theirs, batch, exact=exact), strict=True
+            nets.run(ours, batch, exact=exact),
+            nets.run(theirs, batch, exact=exact, disabled=disabled),
+            strict=True,
         ):
             np.testing.assert_array_equal(mine, other)
 
@@ -213,7 +221,7 @@ def test_every_exclusion_of_one_or_two_layers_is_what_nodes_to_exclude_writes(
         if static:
             assert_same_constants(ours, theirs, static)
         if not rounded_for_float_readers(prepared, plan):
-            assert_same_outputs(ours, theirs, feeds)
+            assert_same_outputs(ours, theirs, feeds, disabled=["WeightBiasQuantization"])
 
 
 # per channel the stock quantizer knows Gemm and MatMul only, and gives u8 one zero point a channel

@@ -2,7 +2,8 @@
 
 One walk over the prepared graph. A layer that is kept static reads its inputs through
 QuantizeLinear → DequantizeLinear and hands its output on the same way; float layers read the
-untouched float tensor wherever there is one. Only standard operators are written.
+untouched float tensor wherever there is one, and stay float where ONNX Runtime would quantize
+them (kept_float.py). Only standard operators are written.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from numpy.typing import NDArray
 
 from seqto.contracts import FP32, Json, Layer, Plan, Scheme
 from seqto.errors import PlanError, nearest
-from seqto.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS, weight_axis
+from seqto.layers import (
+    FOLLOWING_ACTIVATIONS,
+    OUTPUT_OP,
+    SAME_SCALE_OPS,
+    inferred_values,
+    weight_axis,
+)
 from seqto.model import LOWEST_OPSET, Prepared, to_bytes, upgrade
 from seqto.schemes import dynamic, integers
 from seqto.schemes.integers import Floats, Quantized
+from seqto.schemes.kept_float import keep_float
 from seqto.schemes.parts import INT4_OPSET, INT16_OPSET, Part, make_part, tensor
 
 BIAS_CORRECTION = "bias-correction"
@@ -86,6 +94,7 @@ class Assembler:
         self._nodes = {n.name: n for n in prepared.proto.graph.node}
         self._parts: dict[tuple[str, str, float, bool], Part] = {}
         self._bases: dict[int, Any] = {prepared.opset: prepared.proto}
+        self._shapes: dict[str, tuple[int, ...]] | None = None  # inferred when first asked for
 
     # ------------------------------------------------------------------ what parts are made of
 
@@ -141,6 +150,16 @@ class Assembler:
     ) -> tuple[Floats, NDArray[np.generic]]:
         low, high = self.statistics.range_of(name, method)
         return integers.affine(np.float32(low), np.float32(high), activation, symmetric=False)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """Of a constant or a tensor of the float model: () unknown, 0 for an unknown dimension."""
+        if name in self._given:
+            return tuple(int(d) for d in self._given[name].dims)
+        if self._shapes is None:
+            values = inferred_values(self.prepared.proto)
+            found = {v.name: v.type.tensor_type.shape.dim for v in values}
+            self._shapes = {n: tuple(int(d.dim_value) for d in dims) for n, dims in found.items()}
+        return self._shapes.get(name, ())
 
     # --------------------------------------------------------------------------------- assembly
 
@@ -268,6 +287,12 @@ class _Walk:
                 self._emit_static(node, layer, scheme)
         self._quantize_lone_outputs()
         self._keep_used_constants()
+        self.nodes, self.initializers = keep_float(
+            self.nodes,
+            self.initializers,
+            shape_of=self._shape_of,
+            taken={*self.public, *(i.name for i in self.base.graph.input)},
+        )
         graph = onnx.helper.make_graph(self.nodes, "g", [], [])
         graph.input.extend(self.base.graph.input)
         graph.output.extend(self.base.graph.output)
@@ -276,6 +301,11 @@ class _Walk:
         proto.ir_version = max(self.base.ir_version, 10 if self._is_new() else 0)
         proto.producer_name = "seqto"
         return proto
+
+    def _shape_of(self, name: str) -> tuple[int, ...]:
+        """Of a weight or of a tensor as static layers read it; 0 for an unknown dimension."""
+        origins = {read.name: key[0] for key, read in self.reads.items()}
+        return self.made.shape_of(origins.get(name, name))
 
     def _is_new(self) -> bool:
         return any(o.version >= INT4_OPSET for o in self.base.opset_import if not o.domain)

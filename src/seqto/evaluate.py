@@ -7,7 +7,7 @@ jobs, and streams raw outputs to the main process, which judges them. Jobs:
     latency    plans and the float model, interleaved   → milliseconds of each
     analyze    layer errors of a plan against float     → rows of the layer analysis
     diagnose   why a plan hurts: one part of evidence   → figures of each layer
-    profile    kernel times by layer                    → milliseconds of each layer
+    profile    kernel times by layer                    → milliseconds and kernel of each layer
     tune       which batch is fastest                   → the batch
     saturation whether 8-bit products are added exactly → exact, saturates, unknown
     round      weights of some layers for the output    → where they are in the file
@@ -190,7 +190,13 @@ class Bench:
         """Kernel milliseconds by layer, on devices that can tell."""
         profile = getattr(self.device, "profile", None)
         if profile is None:
-            return {"layers_ms": {}, "placement": {}, "conversion_ms": 0.0, "conversions": 0}
+            return {
+                "layers_ms": {},
+                "placement": {},
+                "kernels": {},
+                "conversion_ms": 0.0,
+                "conversions": 0,
+            }
         plan = Plan.from_json(job["plan"])
         assembler = self.assembler(variant_of(plan.transforms))
         feeds = self.store.batch(CALIBRATION, 0, 1)
@@ -245,12 +251,16 @@ def node_owners(assembler: Assembler) -> dict[str, str]:
 
 
 def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
-    """Kernel rows → milliseconds and provider by layer; the rest under an empty name.
+    """Kernel rows → milliseconds, provider and op by layer; the rest under an empty name.
 
+    `kernels` names the op that ran for a layer (Conv, QLinearConv, …): the first that is no
+    conversion, since rows are in the order of execution and activations come behind. A device may
+    run in integers what the plan keeps float, or the other way round; this is what it did.
     `conversion_ms` is what changing between integers and floats costs in all.
     """
     milliseconds: dict[str, float] = {}
     placement: dict[str, str] = {}
+    kernels: dict[str, str] = {}
     conversions = [r["ms"] for r in rows if r["op"] in CONVERSIONS]
     for row in rows:
         name = row["node"]
@@ -261,6 +271,8 @@ def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
         milliseconds[layer] = milliseconds.get(layer, 0.0) + row["ms"]
         if layer:
             placement[layer] = row["provider"]
+            if row["op"] not in CONVERSIONS:
+                kernels.setdefault(layer, row["op"])
     # providers that compile (OpenVINO, QNN, …) show one row for all the layers they took in
     compiled = {r["provider"] for r in rows if r["node"].startswith(r["provider"])}
     if len(compiled) == 1:
@@ -269,6 +281,7 @@ def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
     return {
         "layers_ms": milliseconds,
         "placement": placement,
+        "kernels": kernels,
         "conversion_ms": sum(conversions),
         "conversions": len(conversions),
     }

@@ -37,7 +37,8 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
     _note_refusals(study, refusals)
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, "fp32")))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
-    usable = _tried_menu(study, place, with_default, order=order, default=default)
+    full = Plan.of(default, settings.quantize.transforms)
+    usable = _tried_menu(study, place, with_default, order=order, full=full)
     default = _usable(default, usable)
     menu = {name: tuple(c for c in codes if c in usable[name]) for name, codes in menu.items()}
     sizes = {
@@ -64,7 +65,7 @@ def _tried_menu(
     menu: Mapping[str, tuple[str, ...]],
     *,
     order: Sequence[str],
-    default: Mapping[str, str],
+    full: Plan,
 ) -> dict[str, tuple[str, ...]]:
     """The menu without what this device refuses; each menu is tried once, then read back.
 
@@ -89,8 +90,8 @@ def _tried_menu(
         for finding in findings:
             study.write(finding)
         refused = [[name, code] for name in menu for code in menu[name] if code not in left[name]]
-        full = Plan.of(_usable(default, left)).key
-        tried = {"event": "tried", "choices_key": key, "default_key": full, "refused": refused}
+        used = Plan.of(_usable(dict(full.schemes), left), full.transforms).key
+        tried = {"event": "tried", "choices_key": key, "default_key": used, "refused": refused}
         study.write(tried)
     gone = {(name, code) for name, code in tried["refused"]}
     return {n: tuple(c for c in codes if (n, c) not in gone) for n, codes in menu.items()}

@@ -257,6 +257,32 @@ def test_warnings_and_sentences_hold_no_control_signs() -> None:
     assert all(a.isprintable() for a, _ in pairwise(text))
 
 
+def test_the_report_says_as_what_the_recommended_layers_ran() -> None:
+    events = journal()
+    report = build_report(events)
+    assert report["placement"] is None
+    number = report["recommended"]["balanced"]
+    trial = next(t for t in report["trials"] if t["number"] == number)
+    profile = {
+        "event": "profile",
+        "plan_key": trial["key"],
+        "scheme": f"trial {number}",
+        "layers_ms": {"a": 1.0, "b": 1.0, "c": 1.0},
+        "placement": dict.fromkeys("abc", "CPUExecutionProvider"),
+        "kernels": {"a": "Conv", "b": "QLinearConv", "c": "Conv"},
+    }
+    report = build_report([*events, profile])
+    check(report)
+    assert report["placement"] == {
+        "trial": number,
+        "providers": {"CPUExecutionProvider": ["a", "b", "c"]},
+        "kernels": {"Conv": ["a", "c"], "QLinearConv": ["b"]},
+    }
+    assert report["profile"][-1]["kernels"] == profile["kernels"]
+    del profile["kernels"]  # a journal of an earlier version
+    check(build_report([*events, profile]))
+
+
 def test_every_field_of_the_schema_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "report-schema.md").read_text("utf-8")
     layer, trial = SCHEMA["$defs"]["layer"], SCHEMA["$defs"]["trial"]

@@ -216,16 +216,27 @@ def _hear_remark(told: _Told, event: Mapping[str, Any]) -> None:
 def _placement(
     profiles: Iterable[Json], trials: Sequence[Json], recommended: Mapping[str, int]
 ) -> Json | None:
-    """Where the layers of the recommended trial ran, measured: {trial, providers: {…: [layer]}}."""
+    """Where and as what the layers of the recommended trial ran, measured.
+
+    {trial, providers: {provider: [layer]}, kernels: {op: [layer]}}
+    """
     number = recommended.get("balanced", recommended.get("loss"))
     key = next((t["key"] for t in trials if t["number"] == number), None)
     for profile in profiles:
         if profile.get("plan_key") == key and profile.get("placement"):
-            providers: dict[str, list[str]] = {}
-            for layer, provider in profile["placement"].items():
-                providers.setdefault(provider, []).append(layer)
-            return {"trial": number, "providers": providers}
+            return {
+                "trial": number,
+                "providers": _layers_by_value(profile["placement"]),
+                "kernels": _layers_by_value(profile.get("kernels", {})),
+            }
     return None
+
+
+def _layers_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for layer, value in values.items():
+        found.setdefault(value, []).append(layer)
+    return found
 
 
 def _objectives(settings: Mapping[str, Any]) -> list[str]:

@@ -196,11 +196,12 @@ function flatten(value, prefix = "") {
   );
 }
 
-// where the recommended trial's layers ran; names only where they are not all in one place
+// where and as what the recommended trial's layers ran; names only where they are not all the same
 function placementRows(placement) {
-  const places = Object.entries(placement?.providers ?? {});
-  return Object.fromEntries(places.map(([provider, layers]) => ["ran on " + provider,
-    layers.length + " layers of trial " + placement.trial + (places.length > 1 ? ": " + layers.join(", ") : "")]));
+  const rows = (label, groups) => groups.map(([value, layers]) => [label + value,
+    layers.length + " layers of trial " + placement.trial + (groups.length > 1 ? ": " + layers.join(", ") : "")]);
+  return Object.fromEntries([...rows("ran on ", Object.entries(placement?.providers ?? {})),
+    ...rows("ran as ", Object.entries(placement?.kernels ?? {}))]);
 }
 
 function drawSettings(report) {

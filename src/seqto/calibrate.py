@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from seqto.assemble import Statistics
 from seqto.errors import DataError, ModelError
-from seqto.model import Prepared, write_atomically
+from seqto.files import write_file
+from seqto.model import Prepared
 
 Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]
 
@@ -249,7 +250,7 @@ def save_statistics(statistics: Statistics, path: str | Path) -> None:
     arrays["index"] = np.frombuffer(json.dumps(index).encode(), dtype=np.uint8)
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
-    write_atomically(path, stream.getvalue())
+    write_file(path, stream.getvalue())
 
 
 def load_statistics(path: str | Path) -> Statistics:

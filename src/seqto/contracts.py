@@ -486,3 +486,4 @@ class Result:
     recommended: Mapping[str, int]
     layers: tuple[Layer, ...]
     met_max_loss: bool | None = None
+    not_written: tuple[str, ...] = ()  # one sentence a file that is not ours and was left

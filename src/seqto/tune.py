@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 import sys
 import time
 import types
@@ -20,10 +19,19 @@ from seqto.clock import Timing
 from seqto.config import Settings
 from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
 from seqto.errors import ConfigError, JournalError
+from seqto.files import given_path
 from seqto.identity import header as make_header
 from seqto.identity import model_identity, refuse_changes
 from seqto.job import Job, calibration_methods, fetch, make_job, rounding_types
 from seqto.journal import Journal, read_events
+from seqto.own_files import (
+    BASE,
+    COMPILED,
+    SAMPLES,
+    ForeignFileError,
+    OwnFiles,
+    claim,
+)
 from seqto.rounded import Rounding
 from seqto.space import analysis, make_space
 from seqto.study import Budget, Listener, Study, replayed
@@ -49,6 +57,7 @@ def tune(
 
     `data` is a folder, an .npz, any iterable of arrays or (array, label), or a Data plug-in.
     """
+    folder = given_path(out, "out")
     tables = configuration.read_toml(config) if config else {}
     dotted = {key.replace("__", "."): value for key, value in overrides.items()}
     if model is not None:
@@ -60,7 +69,7 @@ def tune(
         raise ConfigError("no model is given: pass a path, or set model.path in the config")
     (fetched,) = _only_one(settings, parse_source)
     job = make_job(
-        fetched, Path(out), settings, data=data, task=task, strategy=strategy, listener=listener
+        fetched, folder, settings, data=data, task=task, strategy=strategy, listener=listener
     )
     return run(dataclasses.replace(job, progress=progress))
 
@@ -76,8 +85,9 @@ def _only_one(settings: Settings, parse_source: Callable[..., Any]) -> list[Fetc
 def run(job: Job) -> Result:
     """Run or resume; returns when done or out of budget, raises KeyboardInterrupt on Ctrl-C."""
     began = time.monotonic()
+    own = claim(job.out)
     with Journal.open(job.out / JOURNAL) as journal:
-        place, header = _open_workplace(job, journal)
+        place, header = _open_workplace(job, journal, own)
         try:
             with open_pool(job, place) as pool:
                 study = _study(job, journal, pool, place, began=began)
@@ -98,7 +108,8 @@ def run(job: Job) -> Result:
             write_outputs(job.out, journal.events)
             raise
     result = write_outputs(job.out, read_events(job.out / JOURNAL))
-    shutil.rmtree(job.out / "cache", ignore_errors=True)
+    for name in (SAMPLES, COMPILED):
+        own.clear(name)
     return _gated(result, job.settings.search.max_loss)
 
 
@@ -110,16 +121,19 @@ def _gated(result: Result, max_loss: float | None) -> Result:
     return dataclasses.replace(result, met_max_loss=met)
 
 
-def _open_workplace(job: Job, journal: Journal) -> tuple[workplace.Workplace, Json]:
+def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workplace.Workplace, Json]:
     settings = job.settings
     identity = model_identity(job.fetched)
-    recorded = next((e for e in journal.events if e["event"] == "header"), None)
+    recorded = next((e for e in journal.events if e.get("event") == "header"), None)
     if recorded is None and journal.events:
         raise JournalError(f"{job.out / JOURNAL} has no header: give another --out folder")
     if recorded is not None:
         refuse_changes(job, recorded, identity)
     else:
-        shutil.rmtree(job.out / "variants", ignore_errors=True)
+        own.clear(BASE)
+        own.take(BASE)
+    for name in (SAMPLES, COMPILED):
+        own.take(name)
     prepared = workplace.prepare_model(
         job.fetched, job.out, max_opset=settings.constraints.max_opset
     )
@@ -263,15 +277,24 @@ def _settle(job: Job, study: Study, keys: Mapping[int, str]) -> None:
 def write_outputs(out: Path, events: Sequence[Json]) -> Result:
     """report.json, plots and the recommended models: a pure function of the run folder."""
     from seqto.contracts import Layer
-    from seqto.export import save_recommended
+    from seqto.export import save_recommended, trials_of
     from seqto.reports import csv_file, html_page, json_file, plots
 
+    trials_of(events)  # checked before anything is made of them
     report = json_file.build_report(events)
-    save_recommended(out, events, report)
-    json_file.write_report(out, events)
-    plots.write_plots(out / "plots", report)
-    html_page.write_page(out, report)
-    csv_file.write_front(out, report)
+    own = OwnFiles.read(out)
+    left = save_recommended(own, events, report)
+
+    def write(path: Path, data: bytes) -> None:
+        try:
+            own.write(path, data)
+        except ForeignFileError as error:
+            left.append(str(error))
+
+    json_file.write_report(out, events, write=write)
+    plots.write_plots(out / "plots", report, write=write)
+    html_page.write_page(out, report, write=write)
+    csv_file.write_front(out, report, write=write)
     header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
     trials = tuple(replayed(events).values())
     return Result(
@@ -281,6 +304,7 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
         front=tuple(report["front"]),
         recommended=dict(report["recommended"]),
         layers=tuple(Layer.from_json(x) for x in header["layers"]),
+        not_written=tuple(left),
     )
 
 

@@ -8,7 +8,7 @@ models/  plots/  report.*           what the user came for
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,7 +188,9 @@ def add_variant(
         prepared = onnx_model.open_prepared(folder / "treated.onnx")
     found = {"name": name, "touched": sorted(set(touched)), "skipped": skipped, "exact": exact}
     if not touched and not needed:
-        shutil.rmtree(folder)
+        (folder / "treated.onnx").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: then the rest is not from here
+            folder.rmdir()
         return {**found, "moved": 0.0}
     # samples that no treatment has looked at, where there are any
     split = EVALUATION if place.store.splits().get(EVALUATION) else CALIBRATION

@@ -167,14 +167,14 @@ class Results:
 
     def put(self, key: str, row: Mapping[str, Any]) -> None:
         from seqto.identity import environment
-        from seqto.model import write_atomically
+        from seqto.files import write_file
 
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.rows[key] = {**row, "date": now}
         self.content |= {"command": command(), "date": now, "environment": environment()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.content, indent=1, allow_nan=False) + "\n"
-        write_atomically(self.path, text.encode())
+        write_file(self.path, text.encode())
 
 
 def command() -> str:

@@ -75,6 +75,7 @@ values = st.recursive(
 def test_any_records_cut_anywhere_survive_and_still_append(
     records: list[dict[str, Any]], data: st.DataObject
 ) -> None:
+    records = [RECORDS[0], *records]  # without its header a torn file cannot be told to be ours
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.jsonl"
         _write(path, records)
@@ -103,6 +104,27 @@ def test_a_broken_last_line_is_cut_off_even_with_its_newline(tmp_path: Path, tai
     assert read_events(path) == RECORDS
     _write(path, RECORDS[:1])
     assert read_events(path) == [*RECORDS, RECORDS[0]]
+
+
+@pytest.mark.parametrize("text", [b"notes\n", b"notes", b"12\n", b'{"event":"login"', b"\0\0x"])
+def test_a_file_without_a_record_of_ours_is_refused_and_not_emptied(
+    tmp_path: Path, text: bytes
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(text)
+    for reader in (read_events, Journal.open):
+        with pytest.raises(JournalError):
+            reader(path)
+    assert path.read_bytes() == text
+    assert os.listdir(tmp_path) == ["journal.jsonl"]
+
+
+@pytest.mark.parametrize("text", [b"", b"\0" * 4096, b'{"event":"header","sch\n', b'{"ev\0\0'])
+def test_a_torn_first_record_is_cut_off(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(text)
+    _write(path, RECORDS)
+    assert read_events(path) == RECORDS
 
 
 def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:

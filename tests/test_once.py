@@ -84,7 +84,11 @@ def test_analysis_ranks_every_layer_and_leaves_only_its_files(model: Path, tmp_p
     written = json.loads((tmp_path / "out" / "analysis.json").read_text(encoding="utf-8"))
     assert written["model"]["layers"] == report["model"]["layers"]
     assert (tmp_path / "out" / "plots" / "layer_errors.png").read_bytes()[1:4] == b"PNG"
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["analysis.json", "plots"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "analysis.json",
+        "plots",
+        "seqto-files.jsonl",
+    ]
 
 
 @pytest.mark.usefixtures("inline")
@@ -199,7 +203,8 @@ def test_what_is_calibrated_needs_data(
 
 def test_a_failed_quantization_leaves_the_old_file(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
-    out.write_bytes(b"before")
+    quantize_once(_job(model, tmp_path), out)
+    before = out.read_bytes()
 
     @dataclasses.dataclass(frozen=True)
     class Broken:
@@ -211,7 +216,7 @@ def test_a_failed_quantization_leaves_the_old_file(model: Path, tmp_path: Path) 
     job = dataclasses.replace(_job(model, tmp_path), device=Broken())  # type: ignore[arg-type]
     with pytest.raises(DeviceError, match="no such op"):
         quantize_once(job, out)
-    assert out.read_bytes() == b"before"
+    assert out.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["q.onnx"]
 
 

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from seqto.assemble import Statistics
 from seqto.errors import DataError, ModelError
+from seqto.files import write_file
 from seqto.layers import CONVOLUTIONS, input_axis
-from seqto.model import Prepared, write_atomically
+from seqto.model import Prepared
 
 Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]
 
@@ -275,7 +276,7 @@ def save_statistics(statistics: Statistics, path: str | Path) -> None:
     arrays["index"] = np.frombuffer(json.dumps(index).encode(), dtype=np.uint8)
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
-    write_atomically(path, stream.getvalue())
+    write_file(path, stream.getvalue())
 
 
 def load_statistics(path: str | Path) -> Statistics:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqto.errors import ConfigError, SeqtoError
+from seqto.files import given_path
 from seqto.options import make_parser, settings_from, settings_overrides
 
 if TYPE_CHECKING:
@@ -49,8 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_tune(options: argparse.Namespace) -> int:
+    from seqto.own_files import check_run_folder
+
     settings = settings_from(options)
     jobs = _jobs(options, settings)
+    for job in jobs:  # all of them before the first is begun
+        check_run_folder(job.out)
     if options.dry_run:
         from seqto.dry_run import describe
 
@@ -64,7 +69,16 @@ def run_tune(options: argparse.Namespace) -> int:
         from seqto.reports.terminal import runs_table
 
         Console().print(runs_table([(r.folder, r.report) for r in results]))
-    return EXIT_GATE if any(r.met_max_loss is False for r in results) else 0
+    return _exit_code(results)
+
+
+def _exit_code(results: Sequence[Result]) -> int:
+    """The gate first; then 2 for results that could not be written, which are named."""
+    for sentence in [s for r in results for s in r.not_written]:
+        print(f"seqto: {sentence}", file=sys.stderr)
+    if any(r.met_max_loss is False for r in results):
+        return EXIT_GATE
+    return EXIT_BAD_INPUT if any(r.not_written for r in results) else 0
 
 
 def _jobs(options: argparse.Namespace, settings: Settings) -> list[Any]:
@@ -81,7 +95,7 @@ def _jobs(options: argparse.Namespace, settings: Settings) -> list[Any]:
     for path in paths:
         own = dataclasses.replace(settings, model=dataclasses.replace(settings.model, path=path))
         found += [(fetched, own) for fetched in fetch(own, parse_source)]
-    out = Path(options.out)
+    out = given_path(options.out, "--out")
     several = len(found) > 1
     names = _distinct([fetched.name for fetched, _ in found])
     return [
@@ -153,9 +167,8 @@ def run_demo(options: argparse.Namespace) -> int:
     from seqto.demo_run import demo_job
 
     options.config = None
-    job = demo_job(Path(options.out), settings_overrides(options))
-    result = _tuned(options, job)
-    return EXIT_GATE if result.met_max_loss is False else 0
+    job = demo_job(given_path(options.out, "--out"), settings_overrides(options))
+    return _exit_code([_tuned(options, job)])
 
 
 def run_analyze(options: argparse.Namespace) -> int:
@@ -203,7 +216,7 @@ def run_report(options: argparse.Namespace) -> int:
         Console().print(summary(result.report, folder=str(folder)))
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)
-        return 0
+        return _exit_code([result])
     report = json_file.build_report(events)
     if options.format == "md":
         print(markdown.summary(report, folder=str(folder)))
@@ -224,11 +237,12 @@ def _events(folder: Path) -> list[Json]:
 
 
 def run_export(options: argparse.Namespace) -> int:
-    from seqto.export import pick, rebuild
-    from seqto.model import write_atomically
+    from seqto.export import check_output, pick, rebuild, trials_of
+    from seqto.files import write_file
     from seqto.reports.json_file import build_report
 
-    source, output = Path(options.source), Path(options.output)
+    source, output = Path(options.source), given_path(options.output, "--output")
+    check_output(output, source)
     if not source.is_dir() or not (source / "journal.jsonl").is_file():
         if options.trial is not None or options.pick is not None:
             raise ConfigError(f"{str(source)!r} is no run folder: --trial and --pick need one")
@@ -240,15 +254,15 @@ def run_export(options: argparse.Namespace) -> int:
             f"{next(iter(said))} cannot change them; to quantize anew, give the model file"
         )
     events = _events(source)
-    trials = {e["trial"]["number"]: e["trial"] for e in events if e["event"] == "trial"}
+    trials = trials_of(events)
     number = options.trial
     if number is None:
         number = pick(build_report(events), options.pick or "balanced")
     if number not in trials:
         raise ConfigError(f"no trial {number} in {source}: it has 0 to {max(trials, default=-1)}")
     data = rebuild(source, trials[number])
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, data)
+    check_output(output, source)  # again: another program may have written it since
+    write_file(output, data, error=ConfigError)
     print(f"trial {number}: {len(data):,} bytes → {output}")
     return 0
 

@@ -501,3 +501,4 @@ class Result:
     layers: tuple[Layer, ...]
     met_max_loss: bool | None = None
     problems: tuple[str, ...] = ()  # what could not be written beside the reports
+    not_written: tuple[str, ...] = ()  # one sentence a file that is not ours and was left

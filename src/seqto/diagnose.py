@@ -6,7 +6,6 @@ evidence.py measures in workers, causes.py puts the figures into words (docs/dia
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqto import saturation
@@ -65,10 +64,11 @@ def diagnose_job(job: Job) -> list[Json]:
     """Diagnose the plan that the settings give; also written to diagnosis.json in `job.out`."""
     import json
 
-    from seqto.model import write_atomically
     from seqto.once import opened, planned
+    from seqto.own_files import OwnFiles
     from seqto.tune import open_pool
 
+    OwnFiles.read(job.out).check([FILE_NAME])
     with opened(job) as (place, _):
         plan = planned(job, place)
         with open_pool(job, place) as pool:
@@ -76,7 +76,7 @@ def diagnose_job(job: Job) -> list[Json]:
     if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
         raise DeviceError(found[0]["message"])
     text = json.dumps({"plan": plan.to_json(), "findings": found}, indent=1, allow_nan=False)
-    write_atomically(Path(job.out) / FILE_NAME, text.encode())
+    OwnFiles.read(job.out).write(job.out / FILE_NAME, text.encode())
     return found
 
 

@@ -144,14 +144,26 @@ def _parse(place: Path, content: bytes) -> tuple[list[Json], int]:
         try:
             events.append(_record(line))
         except (ValueError, RecursionError) as error:
-            if number == len(lines) and size + len(line) + 1 == len(content):
+            last = number == len(lines) and size + len(line) + 1 == len(content)
+            if last and (events or _begins_as_ours(content)):
                 break  # torn as well: blocks may reach the disk out of order
             raise JournalError(
                 f"line {number} of {str(place)!r} is no journal record ({error}): the file was "
                 "changed by something else; restore it, or start a run in a new folder"
             ) from error
         size += len(line) + 1
+    if not events and not _begins_as_ours(content):
+        raise JournalError(
+            f"{str(place)!r} is no journal of seqto, so it is left as it is: rename it, or start a "
+            "run in a new folder"
+        )
     return events, size
+
+
+def _begins_as_ours(content: bytes) -> bool:
+    """Whether this is what a torn first record leaves: a part of a header, or empty blocks."""
+    first = b'{"event":"header"'
+    return content.startswith(first) or first.startswith(content.rstrip(b"\0"))
 
 
 def _record(line: bytes) -> Json:
@@ -200,6 +212,7 @@ def _take_lock(place: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # the holder before us may have removed the file between our open and our lock
             if _is_still(path, descriptor):
+                _refuse_foreign(path, os.pread(descriptor, 20, 0))
                 os.ftruncate(descriptor, 0)
                 with contextlib.suppress(OSError):  # a full disk: locked all the same
                     os.write(descriptor, str(os.getpid()).encode())
@@ -215,6 +228,14 @@ def _take_lock(place: Path) -> int:
         except BaseException:
             os.close(descriptor)
             raise
+
+
+def _refuse_foreign(path: Path, content: bytes) -> None:
+    if content.strip(b"0123456789"):
+        raise JournalError(
+            f"{str(path)!r} was not written by seqto, which needs that name: rename it, or choose "
+            "another run folder"
+        )
 
 
 def _is_still(path: Path, descriptor: int) -> bool:

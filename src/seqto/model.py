@@ -8,7 +8,6 @@ assembled from it.
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqto.contracts import Layer
 from seqto.errors import ModelError
+from seqto.files import write_file
 from seqto.inputs import InputSpec
 from seqto.layers import WEIGHTED_OPS, list_layers
 
@@ -131,7 +131,7 @@ def save(proto: Any, path: str | Path) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if proto.ByteSize() < PROTOBUF_LIMIT_BYTES // 2:
-        write_atomically(path, to_bytes(proto))
+        write_file(path, to_bytes(proto))
         return
     onnx.save_model(
         proto,
@@ -141,20 +141,6 @@ def save(proto: Any, path: str | Path) -> None:
         location=path.name + ".data",
         size_threshold=1024,
     )
-
-
-def write_atomically(path: str | Path, data: bytes) -> None:
-    path = Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as stream:
-        try:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        except OSError:
-            os.unlink(stream.name)
-            raise
-    os.chmod(stream.name, 0o644)
-    os.replace(stream.name, path)
 
 
 def op_types(data: bytes) -> set[str]:

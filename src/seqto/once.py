@@ -13,17 +13,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from seqto import model as onnx_model
 from seqto import workplace
 from seqto.assemble import Assembler
 from seqto.calibrate import calibrate
 from seqto.config import Settings
 from seqto.contracts import CALIBRATION, Json, Plan
 from seqto.errors import ConfigError
+from seqto.export import check_output
+from seqto.files import TEMPORARY, shown, write_file
 from seqto.identity import header as make_header
 from seqto.identity import model_identity, refuse_changes
 from seqto.job import Job, calibration_methods
 from seqto.journal import read_events
+from seqto.own_files import OwnFiles, check_run_folder, is_run
 from seqto.samples import SampleStore, split_rows
 from seqto.space import analysis_event, default_plan
 from seqto.tune import JOURNAL, open_pool
@@ -48,16 +50,30 @@ def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
     A run folder lends its prepared model and its ranges, if model and settings are the run's.
     """
     identity = model_identity(job.fetched)
-    job.out.mkdir(parents=True, exist_ok=True)
-    events = read_events(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else []
-    recorded = next((e for e in events if e["event"] == "header"), None)
+    events = read_events(job.out / JOURNAL) if is_run(job.out) else []
+    recorded = next((e for e in events if e.get("event") == "header"), None)
     if recorded is not None:
+        check_run_folder(job.out)
         refuse_changes(job, recorded, identity)
     # beside the result, not in the system's folder: samples may be too large for that
-    with tempfile.TemporaryDirectory(prefix=".seqto-", dir=job.out) as scratch:
-        folder = Path(scratch) if recorded is None else job.out
-        place = _set_up(job, folder, samples=Path(scratch) / "samples")
+    with scratch_in(job.out) as scratch:
+        folder = scratch if recorded is None else job.out
+        place = _set_up(job, folder, samples=scratch / "samples")
         yield place, make_header(job, place, identity)
+
+
+@contextlib.contextmanager
+def scratch_in(folder: Path) -> Iterator[Path]:
+    """A folder for a while; where it cannot be made, one line says so."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to {shown(folder)}: {error.strerror or error}; choose another place"
+        ) from error
+    with made as name:
+        yield Path(name)
 
 
 def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
@@ -126,8 +142,10 @@ def planned(job: Job, place: Workplace) -> Plan:
 def analyze(job: Job) -> Json:
     """Rank the layers; analysis.json and plots/layer_errors go to `job.out`. Returns a report."""
     from seqto.reports import plots
-    from seqto.reports.json_file import build_report, write_whole
+    from seqto.reports.json_file import build_report
 
+    drawings = {f"plots/layer_errors.{kind}": kind for kind in ("png", "svg")}
+    OwnFiles.read(job.out).check([ANALYSIS_FILE, *drawings])
     with opened(job) as (place, header):
         plan = planned(job, place)
         if not plan.schemes:
@@ -137,11 +155,12 @@ def analyze(job: Job) -> Json:
     report = build_report([header, event])
     kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
     text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(job.out / ANALYSIS_FILE, text.encode())
-    for kind in ("png", "svg"):
+    own = OwnFiles.read(job.out)
+    own.write(job.out / ANALYSIS_FILE, text.encode())
+    for name, kind in drawings.items():
         drawn = plots.draw(report, "layer_errors", kind=kind)
         if drawn is not None:
-            write_whole(job.out / "plots" / f"layer_errors.{kind}", drawn)
+            own.write(job.out / name, drawn)
     return report
 
 
@@ -168,24 +187,19 @@ def settings_for_one(settings: Settings) -> Settings:
 def quantize_once(job: Job, output: Path) -> Json:
     """Quantize with the settings' mode and exclusions: {layers, size_bytes, sha256}, no run."""
     output = Path(output)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".seqto-", dir=output.parent) as scratch:
-            place = _set_up(job, Path(scratch), samples=Path(scratch) / "samples")
-            plan = planned(job, place)
-            if not plan.schemes:
-                raise ConfigError("every layer is excluded: nothing is left to quantize")
-            made = _assembler_of(place, plan).assemble(plan)
-            # a model that its device cannot run is not handed out
-            session = job.device.open(made.data)
-            session.run(place.store.batch(CALIBRATION, 0, place.store.feed_rows(1)))
-            session.close()
-            onnx_model.write_atomically(output, made.data)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {str(output)!r}: {error.strerror or error}: choose another place "
-            "or free some space"
-        ) from error
+    check_output(output, Path(job.fetched.path))
+    with scratch_in(output.parent) as scratch:
+        place = _set_up(job, scratch, samples=scratch / "samples")
+        plan = planned(job, place)
+        if not plan.schemes:
+            raise ConfigError("every layer is excluded: nothing is left to quantize")
+        made = _assembler_of(place, plan).assemble(plan)
+        # a model that its device cannot run is not handed out
+        session = job.device.open(made.data)
+        session.run(place.store.batch(CALIBRATION, 0, place.store.feed_rows(1)))
+        session.close()
+        check_output(output, Path(job.fetched.path))  # again: it may have been made since
+        write_file(output, made.data, error=ConfigError)
     return {"layers": len(plan.schemes), "size_bytes": made.size_bytes, "sha256": made.sha256}
 
 

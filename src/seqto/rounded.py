@@ -20,7 +20,8 @@ from seqto.assemble import Assembler, Statistics
 from seqto.calibrate import Batches, run_for, session_with_outputs
 from seqto.contracts import Json, Layer
 from seqto.errors import DeviceError
-from seqto.model import Prepared, open_prepared, write_atomically
+from seqto.files import replacing, write_file
+from seqto.model import Prepared, open_prepared
 from seqto.schemes.integers import Quantized
 from seqto.schemes.rounding import Rounder
 
@@ -74,7 +75,7 @@ class Rounding:
                 message = ticket.failure.message if ticket.failure else "no result"
                 raise DeviceError(f"rounding weights for the output failed: {message}")
             rows += ticket.result["rows"]
-        write_atomically(place / INDEX_FILE, json.dumps(rows).encode())
+        write_file(place / INDEX_FILE, json.dumps(rows).encode())
 
 
 def shares(columns: Mapping[str, int], workers: int) -> list[list[str]]:
@@ -229,7 +230,8 @@ def save(found: Rounded, path: Path) -> list[Json]:
                 rows[-1] |= {"data_at": place, "shape": list(q.data.shape)}
             parts.append(padded)
             place += len(padded)
-    np.save(path, np.concatenate(parts) if parts else np.zeros(0, np.uint8))
+    with replacing(path) as stream:
+        np.save(stream, np.concatenate(parts) if parts else np.zeros(0, np.uint8))
     return rows
 
 

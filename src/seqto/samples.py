@@ -23,6 +23,7 @@ from numpy.lib import format as npy
 
 from seqto.contracts import CALIBRATION, EVALUATION, REPORT, Data, Json, Sample
 from seqto.errors import DataError, nearest
+from seqto.files import write_file
 from seqto.inputs import (
     InputSpec,
     MisfitError,
@@ -421,10 +422,4 @@ def _clear(folder: Path, count: int) -> None:
 
 
 def _write_record(folder: Path, record: Json) -> None:
-    path = folder / f"{RECORD}.part"
-    with _writing(folder, 0):
-        with path.open("w", encoding="utf-8") as stream:
-            json.dump(record, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(path, folder / RECORD)
+    write_file(folder / RECORD, json.dumps(record).encode(), error=DataError)

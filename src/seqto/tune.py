@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 import sys
 import time
 import types
@@ -20,6 +19,7 @@ from seqto.clock import Timing
 from seqto.config import Settings
 from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
 from seqto.errors import ConfigError, JournalError, PlanError
+from seqto.files import given_path
 from seqto.identity import header as make_header
 from seqto.identity import last_settings, model_identity, refuse_changes
 from seqto.job import (
@@ -31,6 +31,14 @@ from seqto.job import (
     rounding_types,
 )
 from seqto.journal import Journal, read_events
+from seqto.own_files import (
+    BASE,
+    COMPILED,
+    SAMPLES,
+    ForeignFileError,
+    OwnFiles,
+    claim,
+)
 from seqto.rounded import Rounding
 from seqto.space import analysis, make_space
 from seqto.study import Budget, Listener, Study, replayed
@@ -57,6 +65,7 @@ def tune(
 
     `data` is a folder, an .npz, any iterable of arrays or (array, label), or a Data plug-in.
     """
+    folder = given_path(out, "out")
     tables = configuration.read_toml(config) if config else {}
     dotted = {key.replace("__", "."): value for key, value in overrides.items()}
     if model is not None:
@@ -69,7 +78,7 @@ def tune(
         raise ConfigError("no model is given: pass a path, or set model.path in the config")
     (fetched,) = _only_one(settings, parse_source)
     job = make_job(
-        fetched, Path(out), settings, data=data, task=task, strategy=strategy, listener=listener
+        fetched, folder, settings, data=data, task=task, strategy=strategy, listener=listener
     )
     return run(dataclasses.replace(job, progress=progress))
 
@@ -85,8 +94,9 @@ def _only_one(settings: Settings, parse_source: Callable[..., Any]) -> list[Fetc
 def run(job: Job) -> Result:
     """Run or resume; returns when done or out of budget, raises KeyboardInterrupt on Ctrl-C."""
     began = time.monotonic()
+    own = claim(job.out)
     with Journal.open(job.out / JOURNAL) as journal:
-        place, header = _open_workplace(job, journal)
+        place, header = _open_workplace(job, journal, own)
         try:
             with open_pool(job, place) as pool:
                 study = _study(job, journal, pool, place, began=began)
@@ -111,7 +121,8 @@ def run(job: Job) -> Result:
             write_outputs(job.out, journal.events)
             raise
     result = write_outputs(job.out, read_events(job.out / JOURNAL))
-    shutil.rmtree(job.out / "cache", ignore_errors=True)
+    for name in (SAMPLES, COMPILED):
+        own.clear(name)
     if result.problems:
         raise JournalError("; ".join(result.problems))
     return _gated(result, job.settings.search.max_loss)
@@ -125,16 +136,19 @@ def _gated(result: Result, max_loss: float | None) -> Result:
     return dataclasses.replace(result, met_max_loss=met)
 
 
-def _open_workplace(job: Job, journal: Journal) -> tuple[workplace.Workplace, Json]:
+def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workplace.Workplace, Json]:
     settings = job.settings
     identity = model_identity(job.fetched)
-    recorded = next((e for e in journal.events if e["event"] == "header"), None)
-    if recorded is None and any(e["event"] != "end" for e in journal.events):
+    recorded = next((e for e in journal.events if e.get("event") == "header"), None)
+    if recorded is None and any(e.get("event") != "end" for e in journal.events):
         raise JournalError(f"{job.out / JOURNAL} has no header: give another --out folder")
     if recorded is not None:
         refuse_changes(job, recorded, identity)
     else:
-        shutil.rmtree(job.out / "variants", ignore_errors=True)
+        own.clear(BASE)
+        own.take(BASE)
+    for name in (SAMPLES, COMPILED):
+        own.take(name)
     prepared = workplace.prepare_model(
         job.fetched, job.out, max_opset=settings.constraints.max_opset
     )
@@ -284,16 +298,26 @@ def _settle(job: Job, study: Study, keys: Mapping[int, str]) -> None:
 def write_outputs(out: Path, events: Sequence[Json]) -> Result:
     """Reports, a pure function of the journal; then models, which need the prepared one too."""
     from seqto.contracts import Layer
-    from seqto.export import save_recommended
+    from seqto.export import save_recommended, trials_of
     from seqto.reports import csv_file, html_page, json_file, plots
 
-    report = json_file.write_report(out, events)
-    plots.write_plots(out / "plots", report)
-    html_page.write_page(out, report)
-    csv_file.write_front(out, report)
+    trials_of(events)  # checked before anything is made of them
+    own = OwnFiles.read(out)
+    left: list[str] = []
+
+    def write(path: Path, data: bytes) -> None:
+        try:
+            own.write(path, data)
+        except ForeignFileError as error:
+            left.append(str(error))
+
+    report = json_file.write_report(out, events, write=write)
+    plots.write_plots(out / "plots", report, write=write)
+    html_page.write_page(out, report, write=write)
+    csv_file.write_front(out, report, write=write)
     problems: list[str] = []
     try:
-        save_recommended(out, events, report)
+        left += save_recommended(own, events, report)
     except (JournalError, PlanError) as error:
         if isinstance(error.__cause__, OSError):  # not to be written is another matter
             raise
@@ -308,6 +332,7 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
         recommended=dict(report["recommended"]),
         layers=tuple(Layer.from_json(x) for x in header["layers"]),
         problems=tuple(problems),
+        not_written=tuple(left),
     )
 
 

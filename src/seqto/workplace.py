@@ -8,6 +8,7 @@ models/  plots/  report.*           what the user came for
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,8 +193,8 @@ def add_variant(
         prepared = onnx_model.open_prepared(folder / TREATED_FILE)
     found = {"name": name, "touched": sorted(set(touched)), "skipped": skipped, "exact": exact}
     if not touched and not needed:
-        (folder / TREATED_FILE).unlink()  # what this call has made, and nothing else
-        if not any(folder.iterdir()):
+        (folder / TREATED_FILE).unlink(missing_ok=True)  # what this call has made, nothing else
+        with contextlib.suppress(OSError):  # not empty: then the rest is not from here
             folder.rmdir()
         return {**found, "moved": 0.0}
     # samples that no treatment has looked at, where there are any

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seqto.reports.json_file import write_whole
+from seqto.files import write_file
+from seqto.reports.json_file import Writer
 from seqto.reports.sentences import plain
 
 FILE_NAME = "front.csv"
@@ -20,10 +21,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def write_front(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> Path:
+def write_front(
+    folder: str | os.PathLike[str], report: Mapping[str, Any], *, write: Writer = write_file
+) -> Path:
     """Make front.csv in a run folder."""
     path = Path(folder) / FILE_NAME
-    write_whole(path, front_csv(report).encode())
+    write(path, front_csv(report).encode())
     return path
 
 

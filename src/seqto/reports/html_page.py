@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from seqto.contracts import Json
+from seqto.files import write_file
 from seqto.reports import sentences
-from seqto.reports.json_file import figure_of, write_whole
+from seqto.reports.json_file import Writer, figure_of
 
 FILE_NAME = "report.html"
 _LIBRARIES = ("d3.min.js", "plot.umd.min.js")
@@ -38,10 +39,12 @@ _ESCAPES = {
 }
 
 
-def write_page(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> Path:
+def write_page(
+    folder: str | os.PathLike[str], report: Mapping[str, Any], *, write: Writer = write_file
+) -> Path:
     """Make report.html in a run folder."""
     path = Path(folder) / FILE_NAME
-    write_whole(path, render(report, folder=os.fspath(folder)).encode())
+    write(path, render(report, folder=os.fspath(folder)).encode())
     return path
 
 

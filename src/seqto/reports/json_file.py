@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from seqto.contracts import EVALUATION, REPORT, TOLERANCE, Json
-from seqto.errors import JournalError
+from seqto.files import write_file
 from seqto.reports import sentences
 
+Writer = Callable[[Path, bytes], None]
 SCHEMA = 1
 FILE_NAME = "report.json"
 OBJECTIVES = ("loss", "size", "latency", "accuracy_drop")
@@ -102,34 +102,17 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
     return finite
 
 
-def write_report(folder: str | os.PathLike[str], events: Sequence[Mapping[str, Any]]) -> Json:
+def write_report(
+    folder: str | os.PathLike[str],
+    events: Sequence[Mapping[str, Any]],
+    *,
+    write: Writer = write_file,
+) -> Json:
     """Make report.json in a run folder, whole or not at all, and return what it says."""
     report = build_report(events)
     text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(Path(folder) / FILE_NAME, text.encode())
+    write(Path(folder) / FILE_NAME, text.encode())
     return report
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file in one step: a reader or a crash never meets half of it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-            os.chmod(name, 0o644)  # mkstemp keeps it to the owner; a report is for everybody
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise JournalError(
-            f"cannot write {path}: {error.strerror or error}; "
-            "free some space or make the folder writable, then run `seqto report` on it"
-        ) from error
 
 
 def figure_of(trial: Mapping[str, Any], objective: str, baseline: Json | None) -> float | None:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqto.contracts import Json
+from seqto.files import write_file
 from seqto.reports import sentences
-from seqto.reports.json_file import figure_of, write_whole
+from seqto.reports.json_file import Writer, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +66,7 @@ _STYLE: dict[Any, Any] = {
 NAMES = ("layer_errors", "objectives", "front")
 
 
-def write_plots(folder: str | Path, report: Report) -> list[Path]:
+def write_plots(folder: str | Path, report: Report, *, write: Writer = write_file) -> list[Path]:
     """Draw what the report has figures for into `folder`; returns the files made."""
     made = []
     for name in NAMES:
@@ -73,7 +74,7 @@ def write_plots(folder: str | Path, report: Report) -> list[Path]:
             content = draw(report, name, kind=kind)
             if content is not None:
                 path = Path(folder) / f"{name}.{kind}"
-                write_whole(path, content)
+                write(path, content)
                 made.append(path)
     return made
 

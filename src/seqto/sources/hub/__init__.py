@@ -14,7 +14,6 @@ token that the user has stored goes only to the endpoint that the library itself
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from typing import Any, Protocol
 
 from seqto.contracts import Fetched, Json
 from seqto.errors import ModelError
+from seqto.files import replacing
 from seqto.model import external_files, sha256_of_file
 from seqto.sources.hub.config import CONFIG_NAMES, read_preprocess
 from seqto.sources.hub.shelves import CacheShelf, OnlineShelf, import_library
@@ -161,13 +161,8 @@ def _copy_plainly(paths: Mapping[str, Path], *, file: str, commit: str) -> Path:
             copy = target / name
             if copy.is_file() and copy.stat().st_size == source.stat().st_size:
                 continue
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            partial = copy.with_name(f"{copy.name}.{os.getpid()}.partial")
-            try:
-                shutil.copyfile(source, partial)
-                partial.replace(copy)
-            finally:
-                partial.unlink(missing_ok=True)
+            with source.open("rb") as found, replacing(copy, error=ModelError) as stream:
+                shutil.copyfileobj(found, stream, 1 << 20)
     except OSError as error:
         raise ModelError(
             f"{file!r} cannot be copied into {str(target)!r}: {error.strerror}; free some space or "

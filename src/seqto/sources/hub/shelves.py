@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from seqto.errors import ModelError, nearest
+from seqto.files import write_file
 from seqto.sources.hub.spec import DEFAULT_OWNER, DEFAULT_REVISION, Listing
 
 TIMEOUT_SECONDS = 10.0
@@ -145,8 +146,7 @@ class OnlineShelf:
             return
         ref = self.cache.storage(listing.repo) / "refs" / revision
         with self._asking(listing.repo):
-            ref.parent.mkdir(parents=True, exist_ok=True)
-            ref.write_text(listing.commit)
+            write_file(ref, listing.commit.encode(), error=ModelError)
 
     @contextmanager
     def _asking(self, repo: str, *, revision: str = "") -> Iterator[None]:

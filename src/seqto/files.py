@@ -1,0 +1,92 @@
+"""One way to write a file: whole or not at all, and one line when it cannot be done."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from seqto.errors import ConfigError, JournalError, SeqtoError
+
+TEMPORARY = ".seqto-"  # how the names of unfinished files and folders begin
+_HINTS = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "free some space, or raise the limit on file sizes",
+    errno.EISDIR: "give the name of a file",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+_SHOWN = 200  # characters of a path that a message repeats
+
+
+@contextlib.contextmanager
+def replacing(
+    path: str | os.PathLike[str], *, error: type[SeqtoError] = JournalError
+) -> Iterator[IO[bytes]]:
+    """A stream whose content becomes the file when the block ends, and is dropped if it raises.
+
+    The content is on the disk before the name points to it: a reader, a kill or a power cut never
+    meets half of a file. OSErrors become `error`, in one line.
+    """
+    place = Path(path)
+    if "\0" in str(place):
+        raise error(f"cannot write {shown(place)}: a file name cannot hold a null character")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # a name of fixed length: one made from the file's own could be too long
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=TEMPORARY)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(name, 0o644)  # mkstemp keeps it to the owner; results are for everybody
+            os.replace(name, place)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as problem:
+        hint = _HINTS.get(problem.errno or 0, "choose another place, or make this one writable")
+        reason = problem.strerror or str(problem)
+        raise error(f"cannot write {shown(place)}: {reason}; {hint}") from problem
+
+
+def write_file(
+    path: str | os.PathLike[str], data: bytes, *, error: type[SeqtoError] = JournalError
+) -> None:
+    """Make or replace a file in one step."""
+    with replacing(path, error=error) as stream:
+        stream.write(data)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """`folder / name`; refuses names and links to folders that lead out of the folder."""
+    path = folder / name
+    try:
+        root, parent = folder.resolve(), path.parent.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a null character
+        raise JournalError(f"cannot find {shown(path)}: {error}; is it a loop of links?") from error
+    if not name or path.name in ("", "..") or not parent.is_relative_to(root):
+        raise JournalError(
+            f"{shown(path)} is outside of {shown(folder)}, where nothing is written: "
+            "the run folder holds a name or a link that leads out of it; remove that"
+        )
+    return path
+
+
+def given_path(text: str | os.PathLike[str], what: str) -> Path:
+    """The path that a user typed for an output; an empty one is refused, not taken for `.`."""
+    if not os.fspath(text):
+        raise ConfigError(f"{what} '' is empty: name a place to write to (. is this folder)")
+    return Path(text)
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A path for a message: quoted, and cut when very long."""
+    text = os.fspath(path)
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

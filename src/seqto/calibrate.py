@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from seqto.assemble import Statistics
 from seqto.errors import DataError, ModelError
 from seqto.model import Prepared, write_atomically
+from seqto.samples import rows_that_count, without_filling
 
 Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]
 
@@ -57,7 +58,7 @@ def calibrate(
     running = {name: _Running() for name in names}
     samples = 0
     for feeds in batches():
-        samples += len(next(iter(feeds.values())))
+        samples += rows_that_count(feeds)
         for name, value in run_for(session, names, feeds).items():
             _look(running[name], value, name=name)
     if samples == 0:
@@ -119,7 +120,7 @@ def run_for(
     if asked:
         values = dict(zip(asked, session.run(asked, dict(feeds)), strict=True))
     values.update({n: feeds[n] for n in names if n in feeds})
-    return values
+    return {n: without_filling(value, feeds) for n, value in values.items()}
 
 
 def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:

@@ -72,6 +72,7 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
         "device": told.header.get("device", {}),
         "placement": _placement(told.profiles.values(), trials, recommended),
         "analysis": told.analysis,
+        "output": (told.baseline or {}).get("output"),
         "baseline": baseline,
         "objectives": objectives,
         "ranked_by": ranked_by,

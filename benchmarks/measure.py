@@ -52,7 +52,7 @@ class Referee:
         from seqto.judge import Reference
 
         self.job, self.store, self.split = job, store, split
-        outputs = self._run(Path(job.fetched.path).read_bytes())
+        outputs = self._run(Path(job.fetched.path))
         self.reference = Reference(split, outputs, store.labels(split), task=job.task)
 
     def measure(self, model: bytes) -> Measurement:
@@ -63,7 +63,7 @@ class Referee:
         view.take(0, self._run(model))
         return view.measurement()
 
-    def _run(self, model: bytes) -> list[Any]:
+    def _run(self, model: bytes | Path) -> list[Any]:
         import numpy as np
 
         session = self.job.device.open(model)
@@ -85,7 +85,7 @@ def interleaved(
     from seqto.judge import latency_from
 
     feeds = store.batch(CALIBRATION, 0, 1)
-    raw = [Path(job.fetched.path).read_bytes(), *models.values()]
+    raw = [Path(job.fetched.path), *models.values()]
     sessions = [job.device.open(m, threads=job.settings.device.threads) for m in raw]
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:

@@ -18,7 +18,8 @@ class Reference:
         import onnx.reference  # heavy: only when it is used
 
         try:
-            proto = onnx.load_from_string(model)
+            load = onnx.load_from_string if isinstance(model, bytes) else onnx.load  # a path
+            proto = load(model)
             newer = onnx.version_converter.convert_version(proto, 21)  # it has no older QDQ
             return ReferenceSession(onnx.reference.ReferenceEvaluator(newer, verbose=self.verbose))
         except Exception as error:  # whatever it raises, the run must know the stage

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "seqto"
 VOCABULARY = {"errors", "files", "contracts", "inputs"}
-CORE = {"layers", "model", "samples", "pareto", "luck", "journal", "wire", "workers"}
+CORE = {"layers", "model", "outputs", "samples", "pareto", "luck", "journal", "wire", "workers"}
 FOLDERS = {p.name for p in ROOT.iterdir() if (p / "__init__.py").is_file()}
 PLURAL = FOLDERS - {"demo"}
 # rooms that receive plug-ins as arguments: they may not choose one by importing its folder

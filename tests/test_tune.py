@@ -354,6 +354,8 @@ class Shaky:
     name: str = "shaky"
 
     def open(self, model, *, threads=0):
+        if not isinstance(model, bytes):
+            model = model.read_bytes()
         quantized = model.count(b"DequantizeLinear")
         if self.how == "abort" and 0 < quantized <= 12:
             os.abort()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# onnxruntime reads this when it is loaded. Without it, 1.31 writes an id and a database into the
+# user's cache folder and looks up its maker's servers; `disable_telemetry_events()` comes too late.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from seqto.contracts import (

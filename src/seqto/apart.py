@@ -98,7 +98,7 @@ def tensors_for(prepared: Prepared, plan: Plan) -> list[str]:
     """Every tensor of the float model that `Apart` is fed with or compared with."""
     layers = quantized_layers(prepared, plan)
     outputs = [x.output for x in layers]
-    return list(dict.fromkeys([*outer_tensors(prepared, layers), *outputs, *prepared.outputs]))
+    return list(dict.fromkeys([*outer_tensors(prepared, layers), *outputs]))
 
 
 def open_float(prepared: Prepared, names: Sequence[str]) -> Callable[[Values], Values]:
@@ -123,17 +123,17 @@ def open_float(prepared: Prepared, names: Sequence[str]) -> Callable[[Values], V
 
 
 def open_deltas(
-    prepared: Prepared, layers: Sequence[Layer]
+    prepared: Prepared, layers: Sequence[Layer], *, output: str
 ) -> Callable[[Values, Values], NDArray[Any]]:
-    """run(feeds, {a layer's output: what is added to it}) → the float model's first output."""
+    """run(feeds, {a layer's output: what is added to it}) → one output of the float model."""
     session = _session(with_deltas(prepared, layers))
     nothing = np.zeros((), np.float32)
     quiet = {x.output + DELTA: nothing for x in layers}
 
     def run(feeds: Values, deltas: Values) -> NDArray[Any]:
         added = {**quiet, **{name + DELTA: value for name, value in deltas.items()}}
-        (output,) = session.run([prepared.outputs[0]], {**feeds, **added})
-        return np.asarray(output)
+        (found,) = session.run([output], {**feeds, **added})
+        return np.asarray(found)
 
     return run
 

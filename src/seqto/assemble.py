@@ -472,6 +472,7 @@ class _Walk:
 
     def _keep_used_constants(self) -> None:
         used = {x for n in self.nodes for x in n.input}
+        used |= {o.name for o in self.base.graph.output}  # a constant may be one
         made = {x for n in self.nodes for x in n.output}
         for item in self.base.graph.initializer:
             if item.name in used and item.name not in made:

@@ -21,6 +21,7 @@ from seqto.errors import DataError, ModelError
 from seqto.files import write_file
 from seqto.layers import CONVOLUTIONS, input_axis
 from seqto.model import Prepared
+from seqto.samples import rows_that_count, without_filling
 
 Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]
 
@@ -61,7 +62,7 @@ def calibrate(
     running = {name: _Running(axes.get(name, frozenset())) for name in names}
     samples = 0
     for feeds in batches():
-        samples += len(next(iter(feeds.values())))
+        samples += rows_that_count(feeds)
         for name, value in run_for(session, names, feeds).items():
             _look(running[name], value, name=name)
     if samples == 0:
@@ -136,7 +137,7 @@ def run_for(
     if asked:
         values = dict(zip(asked, session.run(asked, dict(feeds)), strict=True))
     values.update({n: feeds[n] for n in names if n in feeds})
-    return values
+    return {n: without_filling(value, feeds) for n, value in values.items()}
 
 
 def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:

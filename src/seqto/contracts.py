@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from seqto.errors import PlanError
@@ -422,8 +423,11 @@ class Device(Protocol):
     @property
     def name(self) -> str: ...
 
-    def open(self, model: bytes, *, threads: int = 0) -> Session:
-        """Load; raises DeviceError with the stage that failed. threads 0 = device's choice."""
+    def open(self, model: bytes | Path, *, threads: int = 0) -> Session:
+        """Load; raises DeviceError with the stage that failed. threads 0 = device's choice.
+
+        A candidate comes as bytes, a file of the user's as its path: it may have data beside it.
+        """
         ...
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
@@ -467,8 +471,8 @@ class Task(Protocol):
         """Per sample: is the candidate's answer the float model's?"""
         ...
 
-    def correct(self, outputs: list[Array], labels: Array) -> NDArray[np.bool_]:
-        """Per sample: is the answer right?"""
+    def correct(self, outputs: list[Array], labels: Array) -> NDArray[np.bool_] | None:
+        """Per sample: is the answer right? None where labels say nothing about such outputs."""
         ...
 
 

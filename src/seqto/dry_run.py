@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from seqto import model as onnx_model
+from seqto import outputs as model_outputs
 from seqto.contracts import CALIBRATION
 from seqto.errors import DeviceError, ModelError
 from seqto.job import rounding_types
@@ -32,6 +34,8 @@ def describe(job: Any) -> str:
         prepared.layers,
         roundable=frozenset(roundable if rounding_types(settings) else ()),
     )
+    wanted = settings.task.output
+    judged = model_outputs.choose(prepared.proto, prepared.layers, wanted=wanted)
     sample_s, sample_bytes = _one_sample(job, prepared)
     probes = sum(len(m) - 1 for m in menu.values())
     stepwise = settings.search.strategy == "stepwise"
@@ -48,6 +52,7 @@ def describe(job: Any) -> str:
     lines = [
         f"{job.fetched.name}: {len(prepared.layers)} layers, {len(weighted)} with weights, "
         f"opset {prepared.opset}",
+        f"judged output: {judged.name!r} of {judged.count}",
         f"strategy {settings.search.strategy}, mode {settings.quantize.mode}, "
         f"device {job.device.name}, objectives {', '.join(settings.search.objectives)}",
         f"samples: {len(job.data)} there; calibration {settings.data.calibration}, evaluation "
@@ -76,11 +81,13 @@ def _one_sample(job: Any, prepared: onnx_model.Prepared) -> tuple[float, float]:
         )
         feeds = store.batch(CALIBRATION, 0, batch)
         size = sum(f.stat().st_size for f in Path(scratch).rglob("*") if f.is_file())
-    session = job.device.open(Path(job.fetched.path).read_bytes(), threads=1)
-    try:
+    # by its path: it may have external data beside it
+    with contextlib.closing(job.device.open(Path(job.fetched.path), threads=1)) as session:
+        try:
+            session.run(feeds)
+        except DeviceError as error:
+            raise ModelError(onnx_model.unfit_samples(feeds, error)) from error
+        began = time.perf_counter()
         session.run(feeds)
-    except DeviceError as error:
-        raise ModelError(onnx_model.unfit_samples(feeds, error)) from error
-    began = time.perf_counter()
-    session.run(feeds)
-    return (time.perf_counter() - began) / batch, size / batch
+        seconds = time.perf_counter() - began
+    return seconds / batch, size / feeds.rows

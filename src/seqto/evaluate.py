@@ -15,20 +15,23 @@ jobs, and streams raw outputs to the main process, which judges them. Jobs:
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto import outputs as model_outputs
 from seqto import rounded, saturation
 from seqto.assemble import Assembled, Assembler, describe
 from seqto.contracts import CALIBRATION, Device, Json, Plan, Session
 from seqto.errors import PlanError
-from seqto.samples import SampleStore
+from seqto.outputs import Judged
+from seqto.samples import Batch, SampleStore, rows_fed
 from seqto.sensitivity import layer_errors
 from seqto.variants import open_assembler, variant_of
 from seqto.wire import Channel, Handler
@@ -38,6 +41,7 @@ JOBS = (
     *("profile", "tune", "saturation", "round"),
 )
 # what a change between integer and float layers costs: the change itself and the layout's
+SIGN_OF_LIFE_S = 1.0  # between two messages of a latency job
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "ReorderInput", "ReorderOutput", "Transpose")
 
 
@@ -52,6 +56,7 @@ class Bench:
         self.exact: Device = device_from_json({"kind": "ort", "optimize": False})
         self.max_opset: int | None = setup.get("max_opset")
         self.original = Path(setup["original"])
+        self.judged = Judged.from_json(setup["output"])
         self.store = SampleStore.open(Path(setup["samples"]))
         self._assemblers: dict[str, Assembler] = {}
 
@@ -67,9 +72,9 @@ class Bench:
     def assemble(self, plan: Plan) -> Assembled:
         return self.assembler(variant_of(plan.transforms)).assemble(plan)
 
-    def model_of(self, plan: Json | None) -> bytes:
+    def model_of(self, plan: Json | None) -> bytes | Path:
         if plan is None:
-            return self.original.read_bytes()
+            return self.original  # by its path: it may have external data beside it
         return self.assemble(Plan.from_json(plan)).data
 
     # --------------------------------------------------------------------------------- jobs
@@ -77,9 +82,8 @@ class Bench:
     def evaluate(self, job: Json, channel: Channel) -> Json:
         began = time.perf_counter()
         answer: Json = {}
-        if job["plan"] is None:
-            model = self.original.read_bytes()
-        else:
+        model: bytes | Path = self.original
+        if job["plan"] is not None:
             assembled = self.assemble(Plan.from_json(job["plan"]))
             model, answer = assembled.data, describe(assembled)
             channel.send({"assembled": answer})
@@ -88,11 +92,10 @@ class Bench:
                 return {**answer, "skipped": True}
         made = time.perf_counter()
         device = self.exact if job.get("exact") else self.device
-        session = device.open(model, threads=job["threads"])
-        del model
-        loaded = time.perf_counter()
-        run_s = self._stream(session, job, channel)
-        session.close()
+        with contextlib.closing(device.open(model, threads=job["threads"])) as session:
+            del model
+            loaded = time.perf_counter()
+            run_s = self._stream(session, job, channel)
         return {
             **answer,
             "seconds": {"assemble": made - began, "load": loaded - made, "run": run_s},
@@ -104,6 +107,7 @@ class Bench:
         seconds = 0.0
         batch, chunk, end = job["batch"], job["chunk"], job["rows"]
         order = job.get("order")
+        positions = job.get("outputs") or [self.judged.position]
         for start in range(job.get("first", 0), end, chunk):
             if channel.stopped:
                 break
@@ -116,56 +120,69 @@ class Bench:
                 else:
                     feeds = self.store.pick(job["split"], order[first:last])
                 began = time.perf_counter()
-                parts.append(session.run(feeds))
+                found = session.run(feeds)
                 seconds += time.perf_counter() - began
-            outputs = [np.ascontiguousarray(np.concatenate(p)) for p in zip(*parts, strict=True)]
+                parts.append([self._by_sample(found, place, feeds) for place in positions])
+            outputs = [
+                model_outputs.joined(p, name=self._output_name(place))
+                for place, p in zip(positions, zip(*parts, strict=True), strict=True)
+            ]
             channel.send({"start": start, "stop": stop}, outputs)
         return seconds
+
+    def _output_name(self, position: int) -> str:
+        return self.judged.name if position == self.judged.position else f"number {position}"
+
+    def _by_sample(self, found: list[Any], position: int, feeds: Batch) -> NDArray[Any]:
+        """One of the outputs, one row a sample, without what only fills a fixed batch."""
+        name = self._output_name(position)
+        return model_outputs.by_sample(
+            found[position], name=name, fed=rows_fed(feeds), rows=feeds.rows
+        )
 
     def latency(self, job: Json, channel: Channel) -> Json:
         """Rounds of one run each, float first; interleaving makes ratios hold on busy machines."""
         feeds = self.store.batch(job["split"], 0, 1)
-        models = [self.model_of(p) for p in [job["float"], *job["plans"]]]
-        sessions = [self.device.open(m, threads=job["threads"]) for m in models]
-        for session in sessions:
-            for _ in range(3):
-                session.time_ms(feeds)
-        times: list[list[float]] = [[] for _ in sessions]
-        end = time.perf_counter() + job["seconds"]
-        rounds = 0
-        while rounds < job["min_rounds"] or (
-            time.perf_counter() < end and rounds < job["max_rounds"]
-        ):
-            order = range(len(sessions)) if rounds % 2 == 0 else reversed(range(len(sessions)))
-            for i in order:
-                times[i].append(sessions[i].time_ms(feeds))
-            rounds += 1
-            if rounds % 20 == 0:
-                channel.send({"rounds": rounds})
-        throughput = None
-        if job.get("batch"):
-            throughput = [self._throughput(s, job) for s in sessions]
-        for session in sessions:
-            session.close()
+        alive = _sign_of_life(channel)
+        with contextlib.ExitStack() as stack:
+            sessions: list[Session] = []
+            for plan in [job["float"], *job["plans"]]:
+                opened = self.device.open(self.model_of(plan), threads=job["threads"])
+                sessions.append(stack.enter_context(contextlib.closing(opened)))
+                channel.send({"loaded": len(sessions)})
+            for session in sessions:
+                for _ in range(3):
+                    session.time_ms(feeds)
+                    alive()
+            times = _in_turn(sessions, feeds, job, alive=alive)
+            throughput = None
+            if job.get("batch"):
+                throughput = [self._throughput(s, job, alive=alive) for s in sessions]
         return {"times_ms": times, "throughput": throughput}
 
-    def _throughput(self, session: Session, job: Json) -> float:
-        feeds = self.store.batch(job["split"], 0, job["batch"])
-        session.time_ms(feeds)
-        best = min(session.time_ms(feeds) for _ in range(3))
+    def _throughput(self, session: Session, job: Json, *, alive: Callable[[], None]) -> float:
+        rows = np.arange(job["batch"]) % self.store.rows(job["split"])
+        feeds = self.store.pick(job["split"], rows.tolist())
+        best = np.inf
+        for _ in range(4):  # the first is slower, and so never the best
+            best = min(best, session.time_ms(feeds))
+            alive()
         return 1e3 * float(job["batch"]) / best
 
     def memory(self, job: Json, _channel: Channel) -> Json:
         """Peak resident bytes of one plan alone; the worker is fresh and ends after it."""
-        session = self.device.open(self.model_of(job["plan"]), threads=job["threads"])
-        session.run(self.store.batch(job["split"], 0, 1))
-        session.close()
+        opened = self.device.open(self.model_of(job["plan"]), threads=job["threads"])
+        with contextlib.closing(opened) as session:
+            session.run(self.store.batch(job["split"], 0, 1))
         return {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
     def analyze(self, job: Json, channel: Channel) -> Json:
         plan = Plan.from_json(job["plan"])
         rows = min(job["samples"], self.store.rows(CALIBRATION))
-        feeds = (self.store.batch(CALIBRATION, i, i + 1) for i in range(rows))
+        step = self.store.fixed_batch or 1
+        feeds = (
+            self.store.batch(CALIBRATION, i, min(i + step, rows)) for i in range(0, rows, step)
+        )
         assembler = self.assembler(variant_of(plan.transforms))
         errors = layer_errors(
             assembler, plan, feeds, exact=job.get("exact", False), alive=lambda: channel.send({})
@@ -177,12 +194,17 @@ class Bench:
 
         plan = Plan.from_json(job["plan"])
         assembler = self.assembler(variant_of(plan.transforms))
-        shape = assembler.prepared.inputs[0].shape
-        step = (shape[0] if shape else None) or 1  # a fixed batch stays whole
+        step = self.store.fixed_batch or 1  # a fixed batch stays whole
         rows = max(step, min(job["samples"], self.store.rows(CALIBRATION)) // step * step)
         samples = [self.store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)]
         scene = Scene(
-            assembler, plan, samples, self.device, self.exact, alive=lambda: channel.send({})
+            assembler,
+            plan,
+            samples,
+            self.device,
+            self.exact,
+            alive=lambda: channel.send({}),
+            output=self.judged.name,
         )
         return gather(job["part"], scene)
 
@@ -206,17 +228,20 @@ class Bench:
     def tune(self, job: Json, channel: Channel) -> Json:
         """The batch with the most samples a second on the float model, by a short trial."""
         rows = self.store.rows(job["split"])
-        session = self.device.open(self.original.read_bytes(), threads=job["threads"])
         speed: dict[int, float] = {}
-        for batch in [b for b in job["batches"] if b <= rows]:
-            feeds = self.store.batch(job["split"], 0, batch)
-            session.run(feeds)
-            began, runs = time.perf_counter(), 0
-            while runs < 2 or time.perf_counter() - began < job["seconds"]:
-                session.run(feeds)
-                runs += 1
-            speed[batch] = runs * batch / (time.perf_counter() - began)
-            channel.send({"batch": batch})
+        opened = self.device.open(self.original, threads=job["threads"])
+        with contextlib.closing(opened) as session:
+            for batch in [b for b in job["batches"] if b <= rows]:
+                feeds = self.store.batch(job["split"], 0, batch)
+                found = session.run(feeds)[self.judged.position]
+                if batch > 1 and not model_outputs.has_rows(found, batch):
+                    break  # samples can be told apart only when they run one by one
+                began, runs = time.perf_counter(), 0
+                while runs < 2 or time.perf_counter() - began < job["seconds"]:
+                    session.run(feeds)
+                    runs += 1
+                speed[batch] = runs * batch / (time.perf_counter() - began)
+                channel.send({"batch": batch})
         best = max(speed.values())
         # the smallest batch that is nearly best: less memory for the same speed
         return {"batch": min(b for b, s in speed.items() if s >= 0.97 * best), "speed": speed}
@@ -237,6 +262,35 @@ class Bench:
         )
         path = self.folder / "variants" / job["variant"] / str(job["file"])
         return {"rows": rounded.save(found, path)}
+
+
+def _sign_of_life(channel: Channel) -> Callable[[], None]:
+    """A function that sends a message, if the last one is some time ago."""
+    last = time.perf_counter()
+
+    def alive() -> None:
+        nonlocal last
+        if time.perf_counter() - last >= SIGN_OF_LIFE_S:
+            last = time.perf_counter()
+            channel.send({"timing": True})
+
+    return alive
+
+
+def _in_turn(
+    sessions: list[Session], feeds: Batch, job: Json, *, alive: Callable[[], None]
+) -> list[list[float]]:
+    """Milliseconds of each session, one run a round, forwards and backwards by turns."""
+    times: list[list[float]] = [[] for _ in sessions]
+    end = time.perf_counter() + job["seconds"]
+    rounds = 0
+    while rounds < job["min_rounds"] or (time.perf_counter() < end and rounds < job["max_rounds"]):
+        order = range(len(sessions)) if rounds % 2 == 0 else reversed(range(len(sessions)))
+        for i in order:
+            times[i].append(sessions[i].time_ms(feeds))
+            alive()
+        rounds += 1
+    return times
 
 
 def node_owners(assembler: Assembler) -> dict[str, str]:

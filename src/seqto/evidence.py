@@ -13,6 +13,7 @@ DequantizeLinear is computed as written and the products are float, so no kernel
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto import apart
+from seqto import outputs as model_outputs
 from seqto.apart import Apart, Values
 from seqto.assemble import Assembler, Statistics
 from seqto.calibrate import calibrate
@@ -30,6 +32,7 @@ from seqto.contracts import Device, Json, Layer, Plan, Scheme, Session
 from seqto.cures import changed, cures, without_saturation
 from seqto.errors import DeviceError, PlanError
 from seqto.layers import OUTPUT_OP, SAME_SCALE_OPS
+from seqto.samples import rows_fed, rows_that_count
 from seqto.schemes import integers
 from seqto.schemes.parts import holds_bias, quantized_weight
 
@@ -56,6 +59,11 @@ class Scene:
     device: Device
     exact: Device
     alive: Callable[[], None] = lambda: None
+    output: str = ""  # the judged one; empty: the first
+
+    @property
+    def judged(self) -> str:
+        return self.output or self.assembler.prepared.outputs[0]
 
     def layers(self) -> list[tuple[Layer, Scheme]]:
         schemes = self.plan.as_dict()
@@ -107,12 +115,22 @@ class _View:
     def __post_init__(self) -> None:
         self.apart = Apart(self.scene.assembler, self.plan, self.first)
         model = self.apart.model(self.plan)
-        self.exact = self.scene.exact.open(apart.in_float_arithmetic(model), threads=1)
         self.device: Session | None = None
-        if self.on_device:
-            self.device = self.scene.device.open(model, threads=1)
+        self.exact = self.scene.exact.open(apart.in_float_arithmetic(model), threads=1)
+        try:
+            if self.on_device:
+                self.device = self.scene.device.open(model, threads=1)
+        except BaseException:
+            self.exact.close()
+            raise
         self.steps = {x.name: _step(self.scene.assembler, x) for x in self.apart.layers}
         self.scene.alive()
+
+    def close(self) -> None:
+        """The sums stay; the sessions go."""
+        self.exact.close()
+        if self.device is not None:
+            self.device.close()
 
     def look(self, values: Values) -> None:
         feeds = self.apart.feeds(values)
@@ -155,21 +173,27 @@ def by_layer(scene: Scene) -> Json:
     tensorwise = [n for n, s in schemes.items() if s.weight and s.granularity == "tensor"]
     outliers = outlier_ratios(scene)
     troubled = bias_troubles(scene)
-    planned = _View(scene, scene.plan, first, on_device=True)
-    views = {
-        "channel": _only(scene, tensorwise, first, on_device=True, granularity="channel"),
-        "percentile": _only(scene, list(outliers), first, ranges="percentile"),
-        "mse": _only(scene, list(outliers), first, ranges="mse"),
-        "bias_float": _only(scene, list(troubled), first, on_device=True, bias="float"),
-        "bias_held": _held(scene, list(troubled), first),
-    }
-    _look(scene, float_run, [planned, *(v for v in views.values() if v)])
-    saturating = planned.saturating()
     cured: dict[str, _View | None] = {}
-    if saturating:
-        for name, plan in without_saturation(scene.restricted(saturating)).items():
-            cured[name] = _View(scene, plan, first, on_device=True)
-        _look(scene, float_run, [v for v in cured.values() if v])
+    with contextlib.ExitStack() as stack:
+
+        def kept(view: _View | None) -> _View | None:
+            return None if view is None else stack.enter_context(contextlib.closing(view))
+
+        planned = _View(scene, scene.plan, first, on_device=True)
+        kept(planned)
+        views = {
+            "channel": kept(_only(scene, tensorwise, first, on_device=True, granularity="channel")),
+            "percentile": kept(_only(scene, list(outliers), first, ranges="percentile")),
+            "mse": kept(_only(scene, list(outliers), first, ranges="mse")),
+            "bias_float": kept(_only(scene, list(troubled), first, on_device=True, bias="float")),
+            "bias_held": kept(_held(scene, list(troubled), first)),
+        }
+        _look(scene, float_run, [planned, *(v for v in views.values() if v)])
+        saturating = planned.saturating()
+        if saturating:
+            for name, plan in without_saturation(scene.restricted(saturating)).items():
+                cured[name] = kept(_View(scene, plan, first, on_device=True))
+            _look(scene, float_run, [v for v in cured.values() if v])
     rows = []
     for layer, scheme in scene.layers():
         row = _row(layer, scheme, planned)
@@ -361,19 +385,20 @@ def damage_by_layer(scene: Scene) -> Json:
     first = float_run(samples[0])
     view = Apart(scene.assembler, scene.plan, first)
     model = apart.in_float_arithmetic(view.model(scene.plan))
-    exact = scene.exact.open(model, threads=1)
-    run = apart.open_deltas(prepared, view.layers)
+    run = apart.open_deltas(prepared, view.layers, output=scene.judged)
     squares = dict.fromkeys((x.name for x in view.layers), 0.0)
     references: list[NDArray[Any]] = []
-    for feeds in samples:
-        values = float_run(feeds)
-        outputs = exact.run(view.feeds(values))
-        want = run(feeds, {})
-        references.append(want)
-        for layer, got in zip(view.layers, outputs, strict=True):
-            delta = got - values[layer.output]
-            squares[layer.name] += energy(run(feeds, {layer.output: delta}) - want)
-            scene.alive()
+    with contextlib.closing(scene.exact.open(model, threads=1)) as exact:
+        for feeds in samples:
+            values = float_run(feeds)
+            outputs = exact.run(view.feeds(values))
+            want = _answers(scene, run(feeds, {}), feeds)
+            references.append(want)
+            for layer, got in zip(view.layers, outputs, strict=True):
+                delta = got - values[layer.output]
+                moved = _answers(scene, run(feeds, {layer.output: delta}), feeds)
+                squares[layer.name] += float(model_outputs.squared_gaps(want, moved).sum())
+                scene.alive()
     spread = variance(references)
     rows = sum(len(r) for r in references)
     return {
@@ -389,8 +414,8 @@ def at_the_output(scene: Scene) -> Json:
     """{name: {device, exact}}: damage at the model's output, as planned and with cures."""
     scene = with_ranges(scene)
     prepared = scene.assembler.prepared
-    float_run = apart.open_float(prepared, prepared.outputs)
-    references = [float_run(feeds)[prepared.outputs[0]] for feeds in scene.samples]
+    float_run = apart.open_float(prepared, [scene.judged])
+    references = [_answers(scene, float_run(f)[scene.judged], f) for f in scene.samples]
     spread = variance(references)
     found: Json = {}
     for name, plan in {"planned": scene.plan, **cures(scene.plan)}.items():
@@ -412,15 +437,16 @@ def _damages(scene: Scene, plan: Plan, references: Sequence[NDArray[Any]], sprea
             raise PlanError(f"layer {name!r} cannot be {scheme}: {reason}")
     model = scene.assembler.assemble(plan).data
     rows = sum(len(r) for r in references)
+    position = scene.assembler.prepared.outputs.index(scene.judged)
     figures = {}
     for where, device in (("device", scene.device), ("exact", scene.exact)):
         data = model if where == "device" else apart.in_float_arithmetic(model)
-        session = device.open(data, threads=1)
         total = 0.0
-        for feeds, want in zip(scene.samples, references, strict=True):
-            total += energy(session.run(feeds)[0] - want)
-            scene.alive()
-        session.close()
+        with contextlib.closing(device.open(data, threads=1)) as session:
+            for feeds, want in zip(scene.samples, references, strict=True):
+                got = _answers(scene, session.run(feeds)[position], feeds)
+                total += float(model_outputs.squared_gaps(want, got).sum())
+                scene.alive()
         figures[where] = total / rows / spread
     return figures
 
@@ -434,10 +460,14 @@ def energy(x: NDArray[Any]) -> float:
 
 
 def variance(outputs: Sequence[NDArray[Any]]) -> float:
-    """Mean squared distance of the samples' outputs from their mean, as in judge.py."""
-    rows = np.concatenate([np.asarray(x, np.float64).reshape(len(x), -1) for x in outputs])
-    spread = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
-    return spread or float((rows**2).sum(axis=1).mean()) or 1.0
+    """What damage is measured against, as in judge.py."""
+    return model_outputs.spread(outputs)
+
+
+def _answers(scene: Scene, value: Any, feeds: Values) -> NDArray[Any]:
+    """The judged output, one row a sample, without what only fills a fixed batch."""
+    rows, fed = rows_that_count(feeds), rows_fed(feeds)
+    return model_outputs.by_sample(value, name=scene.judged, fed=fed, rows=rows)
 
 
 def _width(bounds: tuple[float, float]) -> float:

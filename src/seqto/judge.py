@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto import outputs as model_outputs
 from seqto.contracts import Latency, Loss, Measurement, Task
 from seqto.pareto import wilson
 
@@ -23,13 +24,12 @@ class Reference:
         labels: NDArray[np.int64] | None,
         *,
         task: Task,
+        judged: int = 0,
     ) -> None:
         self.split, self.outputs, self.labels, self.task = split, outputs, labels, task
+        self.judged = judged  # which of the outputs damage looks at
         self.right = None if labels is None else task.correct(outputs, labels)
-        first = np.asarray(outputs[0], dtype=np.float64)
-        flat = first.reshape(first.shape[0], -1)
-        # spread of the float answers: what damage is measured against
-        self.variance = float(((flat - flat.mean(axis=0)) ** 2).sum(axis=1).mean()) or 1.0
+        self.variance = model_outputs.spread([outputs[judged]])
 
     @property
     def rows(self) -> int:
@@ -69,15 +69,15 @@ class Judge:
         want = [o[rows] for o in self.reference.outputs]
         task = self.reference.task
         self.agreed.append(np.asarray(task.agree(want, outputs), dtype=bool))
-        if self.reference.labels is not None:
+        if self.reference.labels is not None and self.reference.right is not None:
             labels = self.reference.labels[rows]
             self.right.append(np.asarray(task.correct(outputs, labels), dtype=bool))
-        if hasattr(task, "top_k_misses"):
-            self.misses.append(task.top_k_misses(want, outputs))
-        if hasattr(task, "kendall_tau"):
-            self.taus.append(task.kendall_tau(want, outputs))
-        gap = (outputs[0].astype(np.float64) - want[0]).reshape(stop - start, -1)
-        self.squares.append((gap**2).sum(axis=1))
+        for name, kept in (("top_k_misses", self.misses), ("kendall_tau", self.taus)):
+            found = getattr(task, name)(want, outputs) if hasattr(task, name) else None
+            if found is not None:
+                kept.append(found)
+        judged = self.reference.judged
+        self.squares.append(model_outputs.squared_gaps(want[judged], outputs[judged]))
         self.seen = stop
 
     @property

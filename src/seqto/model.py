@@ -8,6 +8,7 @@ assembled from it.
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -358,10 +359,30 @@ def input_specs(proto: Any) -> tuple[InputSpec, ...]:
         if value.name in constants:
             continue
         tensor = value.type.tensor_type
+        _refuse_input(value)
         shape = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
         specs.append(InputSpec(value.name, shape, dtype))
     return _of_one_batch(specs)
+
+
+def _refuse_input(value: Any) -> None:
+    """Samples are arrays of numbers: other inputs cannot be fed."""
+    import onnx
+
+    kind = value.type.WhichOneof("value")
+    if kind not in ("tensor_type", None):
+        what = f"is a {kind.removesuffix('_type').replace('_', ' ')}"
+    elif kind is None or value.type.tensor_type.elem_type == onnx.TensorProto.UNDEFINED:
+        what = "has no type"
+    elif value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
+        what = "takes text"
+    else:
+        return
+    raise ModelError(
+        f"input {value.name!r} {what}, but samples are arrays of numbers: export the model with "
+        "numeric tensors as inputs"
+    )
 
 
 def _of_one_batch(specs: list[InputSpec]) -> tuple[InputSpec, ...]:
@@ -411,23 +432,35 @@ def same_answers(
     original: bytes | str, prepared: bytes, feeds: Mapping[str, NDArray[np.generic]]
 ) -> float:
     """Largest difference between two models' outputs, relative to the outputs' spread."""
-    import numpy as np
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
     runs = []
     for model in (original, prepared):
-        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         try:
+            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
             runs.append(session.run(None, dict(feeds)))
         except Exception as error:  # ORT raises many types without a root
             raise ModelError(unfit_samples(feeds, error)) from error
-    worst = 0.0
-    for a, b in zip(*runs, strict=True):
-        if not np.issubdtype(a.dtype, np.floating):
-            worst = max(worst, float(np.any(a != b)))
-            continue
-        spread = float(np.abs(a).max()) or 1.0
-        worst = max(worst, float(np.abs(a - b).max()) / spread)
-    return worst
+    return max((_moved(a, b) for a, b in zip(*runs, strict=True)), default=0.0)
+
+
+def _moved(a: Any, b: Any) -> float:
+    """How far one output is from another, relative to its spread; what is no number: 0 or 1."""
+    import numpy as np
+
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):  # sequences
+        return max((_moved(x, y) for x, y in zip(a, b, strict=True)), default=0.0)
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        return float(a != b)
+    if a.shape != b.shape:
+        return math.inf
+    if not np.issubdtype(a.dtype, np.floating):
+        return float(np.any(a != b))
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return 0.0
+    gap = float(np.abs(a - b)[~same].max())
+    spread = float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) or 1.0
+    return gap / spread if math.isfinite(gap) else math.inf

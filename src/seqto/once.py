@@ -106,6 +106,7 @@ def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
         prepared,
         methods=calibration_methods(settings),
         max_opset=settings.constraints.max_opset,
+        output=settings.task.output,
         progress=job.progress,
     )
     _treat(job, place)
@@ -195,9 +196,8 @@ def quantize_once(job: Job, output: Path) -> Json:
             raise ConfigError("every layer is excluded: nothing is left to quantize")
         made = _assembler_of(place, plan).assemble(plan)
         # a model that its device cannot run is not handed out
-        session = job.device.open(made.data)
-        session.run(place.store.batch(CALIBRATION, 0, place.store.feed_rows(1)))
-        session.close()
+        with contextlib.closing(job.device.open(made.data)) as session:
+            session.run(place.store.batch(CALIBRATION, 0, place.store.feed_rows(1)))
         check_output(output, Path(job.fetched.path))  # again: it may have been made since
         write_file(output, made.data, error=ConfigError)
     return {"layers": len(plan.schemes), "size_bytes": made.size_bytes, "sha256": made.sha256}

@@ -15,6 +15,7 @@ OPTIONS: dict[str, tuple[str, Any, str]] = {
     "--mode": ("quantize.mode", str, "static, dynamic or weight"),
     "--strategy": ("search.strategy", str, "frontier, stepwise or evolve"),
     "--order": ("search.order", str, "stepwise: worst, reverse or random"),
+    "--output-name": ("task.output", str, "the output of the model that is judged"),
     "--device": ("device.kind", str, "ort, tvm, or a plug-in"),
     "--seed": ("search.seed", int, "of the strategy"),
     "--jobs": ("search.jobs", int, "workers; 0 = one a core"),

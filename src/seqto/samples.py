@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from seqto.contracts import Array
 
-__all__ = ["InputSpec", "Preprocess", "SampleStore", "UnreadableError", "split_rows"]
+__all__ = ["Batch", "InputSpec", "Preprocess", "SampleStore", "UnreadableError", "split_rows"]
 
 SCHEMA = 1
 RECORD = "store.json"
@@ -91,6 +91,29 @@ def split_rows(
 
 
 # ---------------------------------------------------------------------------------------- store
+
+
+class Batch(dict[str, "Array"]):
+    """Feeds by input name: `rows` samples, and as many copies of the last as fill a fixed batch."""
+
+    def __init__(self, feeds: Mapping[str, Array], rows: int) -> None:
+        super().__init__(feeds)
+        self.rows = rows
+
+
+def rows_fed(feeds: Mapping[str, Array]) -> int:
+    return len(next(iter(feeds.values())))
+
+
+def rows_that_count(feeds: Mapping[str, Array]) -> int:
+    """Samples among the rows of feeds, without what only fills the batch."""
+    return feeds.rows if isinstance(feeds, Batch) else rows_fed(feeds)
+
+
+def without_filling(value: NDArray[Any], feeds: Mapping[str, Array]) -> NDArray[Any]:
+    """A tensor that came of feeds, without the rows that only fill the batch."""
+    rows, fed = rows_that_count(feeds), rows_fed(feeds)
+    return value[:rows] if rows < fed and np.ndim(value) and len(value) == fed else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +232,26 @@ class SampleStore:
         found = self.record["labels"][slice(*self._span(split))]
         return None if not found or None in found else np.array(found, dtype=np.int64)
 
-    def batch(self, split: str, start: int, stop: int) -> dict[str, Array]:
-        """Rows start to stop of a split (cut at its end), normalised, by input name."""
+    @property
+    def fixed_batch(self) -> int | None:
+        """How many rows the model takes, if it leaves no choice."""
+        shape = self.inputs[0].shape
+        return shape[0] if shape else None
+
+    def batch(self, split: str, start: int, stop: int) -> Batch:
+        """Rows start to stop of a split (cut at its end), normalised, by input name.
+
+        Where the model has a fixed batch and these are fewer rows, the last one is repeated.
+        """
         first, last = self._span(split)
         return self._read(slice(min(first + start, last), min(first + stop, last)))
 
-    def pick(self, split: str, rows: Sequence[int]) -> dict[str, Array]:
+    def pick(self, split: str, rows: Sequence[int]) -> Batch:
         """The same for any rows of a split, in the order given."""
         first, _ = self._span(split)
         return self._read(first + np.asarray(rows, dtype=np.int64))
 
-    def _read(self, rows: slice | NDArray[np.int64]) -> dict[str, Array]:
+    def _read(self, rows: slice | NDArray[np.int64]) -> Batch:
         preprocess = self.preprocess
         out: dict[str, Array] = {}
         for spec, file in zip(self.inputs, self.record["files"], strict=True):
@@ -228,16 +260,18 @@ class SampleStore:
                 out[spec.name] = normalise(stored, preprocess).astype(spec.dtype, copy=False)
             else:
                 out[spec.name] = np.array(stored, order="C")
-        return out
+        count = rows_fed(out)
+        missing = max(0, (self.fixed_batch or 0) - count) if count else 0
+        if missing:
+            out = {k: np.concatenate([x, *([x[-1:]] * missing)]) for k, x in out.items()}
+        return Batch(out, count)
 
     def feed_rows(self, wanted: int) -> int:
         """Rows of calibration samples to feed at once: the model's fixed batch, or so many."""
-        shape = self.inputs[0].shape
-        fixed = shape[0] if shape else None
-        return min(wanted if fixed is None else fixed, self.rows(CALIBRATION))
+        return min(self.fixed_batch or wanted, self.rows(CALIBRATION))
 
-    def calibration(self) -> Iterator[dict[str, Array]]:
-        """Calibration samples one by one: memory stays that of one sample."""
+    def calibration(self) -> Iterator[Batch]:
+        """Calibration samples one by one, or by the fixed batch: memory stays that of one run."""
         step = self.feed_rows(1)
         for start in range(0, self.rows(CALIBRATION), step):
             yield self.batch(CALIBRATION, start, start + step)

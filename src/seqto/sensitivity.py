@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from seqto.assemble import Assembler
 from seqto.contracts import Json, Layer, LayerError, Plan, Scheme
 from seqto.layers import OUTPUT_OP
+from seqto.samples import without_filling
 from seqto.schemes import integers
 from seqto.schemes.parts import quantized_weight
 
@@ -171,6 +172,7 @@ def _open(
     )
 
     def run(feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True))
+        values = zip(wanted, session.run(wanted, dict(feeds)), strict=True)
+        return {name: without_filling(value, feeds) for name, value in values}
 
     return run

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqto import judge
+from seqto import outputs as model_outputs
 from seqto.candidate import Candidate
 from seqto.clock import Clock, Timing
 from seqto.contracts import (
@@ -87,9 +88,14 @@ class Study:
         chunk: int = 0,
         listener: Listener = lambda _event: None,
         began: float | None = None,
+        judged: model_outputs.Judged,
     ) -> None:
         self.journal, self.pool, self.store = journal, pool, store
         self.task, self.device, self.budget = task, device, budget
+        self.judged = judged
+        # a task that looks at one output gets the judged one, others get all that are numbers
+        alone = getattr(task, "one_output", False)
+        self.sent = (judged.position,) if alone else judged.numeric
         self.clock = Clock(pool, timing)
         self.probes = probes
         self.racing = racing and set(race_objectives) <= {"loss", "size"}
@@ -161,16 +167,35 @@ class Study:
         self._remark(self._reference(EVALUATION))
 
     def _remark(self, reference: judge.Reference) -> None:
-        """What the task has to say about the float model's outputs, once."""
-        remark = getattr(self.task, "remark", lambda _outputs: None)(reference.outputs)
-        if remark and not any(e.get("kind") == TASK for e in self.journal.events):
-            found = {"kind": TASK, "message": remark, "layers": [], "figures": {}}
+        """Which output is judged and what an answer is there, once, where that is a question."""
+        name, remark = self.judged.name, None
+        if hasattr(self.task, "remark"):
+            remark = self.task.remark(reference.outputs, name=name)
+        parts = [remark] if remark else []
+        if self.judged.count > 1 and len(self.sent) == 1:
+            parts.append(
+                f"Of the model's {self.judged.count} outputs {name!r} is judged; task.output "
+                "chooses another."
+            )
+        if parts and not any(e.get("kind") == TASK for e in self.journal.events):
+            found = {"kind": TASK, "message": " ".join(parts), "layers": [], "figures": {}}
             self.write({"event": "finding", **found})
 
+    def judged_json(self) -> Json:
+        """For the report: the output's name, its shape for one sample, and what an answer is."""
+        reference = self._reference(EVALUATION)
+        value = reference.outputs[reference.judged]
+        alone = getattr(self.task, "one_output", False)
+        return {
+            "name": self.judged.name,
+            "shape": list(value.shape[1:]),
+            "judged_by": model_outputs.kind_of(value) if alone else "task",
+            "outputs": self.judged.count,
+        }
+
     def _tuned_batch(self) -> int:
-        shape = self.store.inputs[0].shape
-        if shape and shape[0] is not None:
-            return int(shape[0])
+        if self.store.fixed_batch:
+            return self.store.fixed_batch
         job = {"kind": "tune", "split": EVALUATION, "threads": 1, "batches": [1, 2, 4, 8, 16]}
         job["seconds"] = self.clock.timing.seconds / 4  # for each batch
         (ticket,) = self.pool.map([job])
@@ -211,10 +236,18 @@ class Study:
             )
         import numpy as np
 
+        chunks = [outputs[k] for k in sorted(outputs)]
         whole = [
-            np.concatenate(p) for p in zip(*(outputs[k] for k in sorted(outputs)), strict=True)
+            model_outputs.joined([np.asarray(x) for x in parts], name=self.judged.name)
+            for parts in zip(*chunks, strict=True)
         ]
-        found = judge.Reference(split, whole, self.store.labels(split), task=self.task)
+        found = judge.Reference(
+            split,
+            whole,
+            self.store.labels(split),
+            task=self.task,
+            judged=self.sent.index(self.judged.position),
+        )
         self.references[split] = found
         return found
 
@@ -251,6 +284,7 @@ class Study:
             "batch": self.batch,
             "chunk": -(-chunk // self.batch) * self.batch,
             "threads": 1,
+            "outputs": list(self.sent),
         }
 
     def stops(self, plan: Plan) -> Failure | None:

@@ -178,6 +178,7 @@ def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workplac
         prepared,
         methods=calibration_methods(settings),
         max_opset=settings.constraints.max_opset,
+        output=settings.task.output,
         progress=job.progress,
     )
     return place, make_header(job, place, identity)
@@ -199,6 +200,7 @@ def _study(
     job: Job, journal: Journal, pool: Pool, place: workplace.Workplace, *, began: float
 ) -> Study:
     search, device = job.settings.search, job.settings.device
+    throughput_batch = device.batch and (place.store.fixed_batch or device.batch)
     return Study(
         journal,
         pool,
@@ -206,7 +208,7 @@ def _study(
         task=job.task,
         device=job.device,
         budget=Budget(search.max_trials, search.max_minutes),
-        timing=Timing(device.threads, device.latency_s, device.batch),
+        timing=Timing(device.threads, device.latency_s, throughput_batch),
         racing=search.racing,
         race_objectives=search.objectives,
         probes=search.probes,
@@ -214,6 +216,7 @@ def _study(
         rounding=Rounding(pool, place.folder, rounding_types(job.settings), job.progress),
         listener=job.listener,
         began=began,
+        judged=place.judged,
     )
 
 
@@ -230,6 +233,7 @@ def _steps(job: Job, study: Study, place: workplace.Workplace) -> str:
                 "size_bytes": onnx_model.size_of(job.fetched.path),
                 "accuracy": {s: r.accuracy for s, r in study.references.items()},
                 "latency": latency.to_json() if latency else None,
+                "output": study.judged_json(),
             }
         )
     space = make_space(job, study, place)

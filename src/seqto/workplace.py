@@ -17,6 +17,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from seqto import model as onnx_model
+from seqto import outputs as model_outputs
 from seqto.assemble import Assembler
 from seqto.calibrate import Calibration, calibrate, save_statistics
 from seqto.contracts import CALIBRATION, EVALUATION, Data, Fetched, Json, Layer
@@ -58,6 +59,7 @@ class Workplace:
     store: SampleStore
     assembler: Assembler
     calibration: Calibration | None  # None when statistics were read back
+    judged: model_outputs.Judged
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -71,6 +73,7 @@ class Workplace:
             "samples": str(self.store.folder.resolve()),
             "device": device,
             "max_opset": max_opset,
+            "output": self.judged.to_json(),
         }
 
 
@@ -134,9 +137,11 @@ def set_up(
     *,
     methods: Sequence[str],
     max_opset: int | None,
+    output: str | None = None,
     progress: Progress = lambda _what, _done, _total: None,
 ) -> Workplace:
     """Calibrate once, or read back what an earlier call has calibrated."""
+    judged = model_outputs.choose(prepared.proto, prepared.layers, wanted=output)
     original = Path(fetched.path)
     place = place_of(folder)
     calibration = None
@@ -152,7 +157,7 @@ def set_up(
         raise ConfigError(
             f"this run folder was calibrated without {missing[0]!r}: use a new --out folder"
         )
-    return Workplace(folder, original, assembler.prepared, store, assembler, calibration)
+    return Workplace(folder, original, assembler.prepared, store, assembler, calibration, judged)
 
 
 def add_variant(

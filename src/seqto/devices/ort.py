@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Ort:
         short = self.full_provider.removesuffix("ExecutionProvider").lower()
         return f"ort-{short}" + ("" if self.optimize else "-exact")
 
-    def open(self, model: bytes, *, threads: int = 0) -> OrtSession:
+    def open(self, model: bytes | Path, *, threads: int = 0) -> OrtSession:
         return OrtSession(self._session(model, threads=threads, strict=self.strict))
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
@@ -72,7 +73,7 @@ class Ort:
         return _kernel_times(events)
 
     def _session(
-        self, model: bytes, *, threads: int, strict: bool, profile: str | None = None
+        self, model: bytes | Path, *, threads: int, strict: bool, profile: str | None = None
     ) -> Any:
         import onnxruntime as ort
 
@@ -101,7 +102,9 @@ class Ort:
             options.profile_file_prefix = profile
         try:
             session = ort.InferenceSession(
-                model, options, providers=[(provider, dict(self.options))]
+                str(model) if isinstance(model, Path) else model,
+                options,
+                providers=[(provider, dict(self.options))],
             )
         except Exception as error:  # ORT raises many types without a root
             raise DeviceError(_first_line(error), stage="load", ops=ops_in(str(error))) from error
@@ -125,7 +128,7 @@ class OrtSession:
             outputs: list[NDArray[Any]] = self._session.run(None, dict(feeds))
         except Exception as error:  # ORT raises many types without a root
             raise DeviceError(_first_line(error), stage="run", ops=ops_in(str(error))) from error
-        return [np.asarray(o) for o in outputs]
+        return [o if isinstance(o, np.ndarray) else _boxed(o) for o in outputs]
 
     def time_ms(self, feeds: Mapping[str, NDArray[Any]]) -> float:
         begin = time.perf_counter()
@@ -134,6 +137,13 @@ class OrtSession:
 
     def close(self) -> None:
         self._session = None
+
+
+def _boxed(value: Any) -> NDArray[Any]:
+    """What is no tensor (a sequence, a map, an empty optional) as one object of an array."""
+    boxed = np.empty(1, dtype=object)
+    boxed[0] = value
+    return boxed
 
 
 def full_name(provider: str) -> str:

@@ -124,7 +124,7 @@ class Tvm:
     def name(self) -> str:
         return f"tvm-{self.kind}"
 
-    def open(self, model: bytes, *, threads: int = 0) -> TvmSession:
+    def open(self, model: bytes | Path, *, threads: int = 0) -> TvmSession:
         """Compile, upload and load; DeviceError says at which stage it failed."""
         if importlib.util.find_spec("tvm") is None:
             raise DeviceError(_NO_TVM, stage="load")

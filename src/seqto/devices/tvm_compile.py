@@ -59,11 +59,16 @@ class ImportedModel:
         return bool(shape) and shape[0] == self.batch
 
 
-def read_model(model: bytes, dims: Mapping[str, int]) -> ImportedModel:
+def read_model(model: bytes | Path, dims: Mapping[str, int]) -> ImportedModel:
     import onnx
 
     try:
-        proto = onnx.load_model_from_string(model)
+        if isinstance(model, Path):
+            proto = onnx.load_model(str(model))  # with the data beside it
+            digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+        else:
+            proto = onnx.load_model_from_string(model)
+            digest = hashlib.sha256(model).hexdigest()
     except Exception as error:
         raise DeviceError(f"not an ONNX model: {error}", stage="import") from error
     constants = {tensor.name for tensor in proto.graph.initializer}
@@ -83,7 +88,7 @@ def read_model(model: bytes, dims: Mapping[str, int]) -> ImportedModel:
             shape.append(size)
         shapes[value.name] = tuple(shape)
     outputs = tuple(value.name for value in proto.graph.output)
-    return ImportedModel(proto, hashlib.sha256(model).hexdigest(), shapes, outputs)
+    return ImportedModel(proto, digest, shapes, outputs)
 
 
 def compiled(recipe: Recipe, model: ImportedModel, *, size: int) -> Path:

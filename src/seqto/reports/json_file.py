@@ -79,6 +79,7 @@ def build_report(events: Sequence[Mapping[str, Any]]) -> Json:
         "int8_products": told.int8_products,
         "placement": _placement(told.profiles.values(), trials, recommended),
         "analysis": told.analysis,
+        "output": (told.baseline or {}).get("output"),
         "baseline": baseline,
         "objectives": objectives,
         "ranked_by": ranked_by,

@@ -1,0 +1,154 @@
+"""Models whose weights lie in a file beside them, and sessions that are closed in every case."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import nets
+from seqto import evaluate, tune
+from seqto.cli import main
+from seqto.devices.ort import Ort
+from seqto.errors import DeviceError
+from seqto.outputs import Judged
+from seqto.testing import FakeDevice
+
+
+def external(folder: Path) -> Path:
+    path = folder / "net.onnx"
+    proto = nets.residual(uneven=True)
+    onnx.save_model(proto, str(path), save_as_external_data=True, location="w", size_threshold=0)
+    assert (folder / "w").is_file()
+    return path
+
+
+def test_a_run_uses_the_float_file_as_it_was_given(tmp_path: Path) -> None:
+    result = tune(
+        external(tmp_path),
+        out=tmp_path / "run",
+        data=[*nets.pictures(40)],
+        data__calibration=8,
+        data__evaluation=20,
+        search__strategy="stepwise",
+        search__max_trials=1,
+        search__jobs=1,
+        analysis__diagnose=False,
+        device__latency_s=0.01,
+    )
+    assert result.trials[0].error is None
+    assert not [f for f in result.report["findings"] if f["kind"] == "float model"]
+
+
+def test_a_dry_run_takes_external_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = nets.save_samples(tmp_path / "samples.npz", 500)
+    words = ["tune", "--dry-run", str(external(tmp_path)), "--data", str(data)]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0, capsys.readouterr().err
+    assert "judged output: 'y'" in capsys.readouterr().out
+
+
+def test_devices_open_paths(tmp_path: Path) -> None:
+    path, x = external(tmp_path), nets.pictures(3)
+    want = nets.run(nets.residual(uneven=True), {"x": x})[0]
+    assert np.allclose(Ort().open(path).run({"x": x})[0], want, atol=1e-5)
+    assert len(FakeDevice().open(path).run({"x": x})[0]) == 3
+
+
+class Store:
+    """Two samples of one number."""
+
+    fixed_batch = None
+
+    def rows(self, _split: str) -> int:
+        return 2
+
+    def batch(self, _split: str, start: int, stop: int) -> Any:
+        from seqto.samples import Batch
+
+        return Batch({"x": np.zeros((stop - start, 1))}, stop - start)
+
+
+class Slow:
+    """A device whose sessions take their time, and may fail; it counts what is open."""
+
+    name = "slow"
+
+    def __init__(self, *, fails_at: int = -1) -> None:
+        self.fails_at, self.opened, self.open_now = fails_at, 0, 0
+
+    def open(self, _model: object, *, threads: int = 0) -> Any:
+        del threads
+        if self.opened == self.fails_at:
+            raise DeviceError("no more", stage="load")
+        self.opened += 1
+        self.open_now += 1
+        return self
+
+    def run(self, feeds: Any) -> Any:
+        if self.fails_at == -2:
+            raise DeviceError("does not run", stage="run")
+        return [np.zeros((len(feeds["x"]), 3))]
+
+    def time_ms(self, _feeds: Any) -> float:
+        time.sleep(0.02)
+        return 20.0
+
+    def close(self) -> None:
+        self.open_now -= 1
+
+
+class Channel:
+    stopped = False
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, message: Any, arrays: Any = ()) -> None:
+        del arrays
+        self.sent.append(message)
+
+
+def bench_with(device: Slow) -> evaluate.Bench:
+    bench = object.__new__(evaluate.Bench)
+    bench.device, bench.store = device, Store()  # type: ignore[assignment]
+    bench.original, bench.judged = Path("net.onnx"), Judged("y", 0, 1, (0,))
+    bench.model_of = lambda _plan: b""  # type: ignore[method-assign]
+    return bench
+
+
+LATENCY = {
+    "split": "calibration",
+    "float": None,
+    "plans": [None, None],
+    "threads": 1,
+    "seconds": 0.0,
+    "min_rounds": 3,
+    "max_rounds": 3,
+    "batch": None,
+}
+
+
+def test_a_latency_job_sends_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "SIGN_OF_LIFE_S", 0.01)
+    device, channel = Slow(), Channel()
+    found = bench_with(device).latency(LATENCY, channel)  # type: ignore[arg-type]
+    assert [len(t) for t in found["times_ms"]] == [3, 3, 3]
+    assert [m["loaded"] for m in channel.sent if "loaded" in m] == [1, 2, 3]
+    assert sum("timing" in m for m in channel.sent) >= 12, "one for each of 18 slow inferences"
+    assert device.open_now == 0
+
+
+def test_sessions_are_closed_when_a_job_fails() -> None:
+    device = Slow(fails_at=2)
+    with pytest.raises(DeviceError):
+        bench_with(device).latency(LATENCY, Channel())  # type: ignore[arg-type]
+    assert (device.opened, device.open_now) == (2, 0)
+    device = Slow(fails_at=-2)
+    job = {"plan": None, "split": "evaluation", "rows": 2, "batch": 1, "chunk": 1, "threads": 1}
+    with pytest.raises(DeviceError):
+        bench_with(device).evaluate(job, Channel())  # type: ignore[arg-type]
+    assert (device.opened, device.open_now) == (1, 0)

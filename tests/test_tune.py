@@ -542,7 +542,7 @@ def test_what_is_wrong_is_raised_not_printed(tmp_path: Path, capsys: Any) -> Non
 
 def test_a_folder_that_is_no_run_folder_is_refused(done: Done, tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_text('{"event":"trial"}\n')
-    with pytest.raises(JournalError, match="no header"):
+    with pytest.raises(JournalError, match="no run of seqto"):
         tune(config=done.config, out=tmp_path)
 
 

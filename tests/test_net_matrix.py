@@ -36,13 +36,6 @@ NETS: dict[str, Callable[[], Any]] = {
     "external data": nets.residual,
 }
 
-BATCHES = pytest.mark.xfail(strict=True, reason="a fixed batch above 1 does not complete a run")
-OUTSIDE = pytest.mark.xfail(strict=True, reason="workers cannot load weights from a second file")
-
-
-def cases(**marks: Any) -> list[Any]:
-    return [pytest.param(n, marks=marks.get(n.replace(" ", "_"), ())) for n in NETS]
-
 
 def saved(net: str, folder: Path) -> Path:
     """net.onnx, with samples.npz beside it."""
@@ -84,7 +77,7 @@ def first_answers(model: Any, folder: Path, rows: list[int], *, batch: int) -> N
 
 
 @pytest.mark.parametrize("strategy", ["stepwise", "frontier"])
-@pytest.mark.parametrize("net", cases(batch_2=BATCHES, batch_8=BATCHES, external_data=OUTSIDE))
+@pytest.mark.parametrize("net", NETS)
 def test_a_run_ends_with_a_model_that_answers_as_measured(
     net: str, strategy: str, tmp_path: Path
 ) -> None:
@@ -128,7 +121,7 @@ def test_one_quantized_model_runs(net: str, tmp_path: Path) -> None:
         assert (answers == want).mean() > 0.6, mode
 
 
-@pytest.mark.parametrize("net", cases(batch_2=BATCHES, batch_8=BATCHES))
+@pytest.mark.parametrize("net", NETS)
 def test_a_diagnosis_measures_all_its_parts(net: str, tmp_path: Path) -> None:
     found = diagnose_job(job(saved(net, tmp_path), quantize__per_channel=True))
     causes = {f["figures"]["cause"]: f["message"] for f in found}

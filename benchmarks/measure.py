@@ -69,10 +69,10 @@ class Referee:
         session = self.job.device.open(model)
         step = (self.store.inputs[0].shape[:1] or (1,))[0] or BATCH
         rows = self.store.rows(self.split)
-        parts = [
-            session.run(self.store.batch(self.split, first, min(first + step, rows)))
-            for first in range(0, rows, step)
-        ]
+        parts = []
+        for first in range(0, rows, step):
+            feeds = self.store.batch(self.split, first, min(first + step, rows))
+            parts.append([output[: feeds.rows] for output in session.run(feeds)])
         session.close()
         return [np.concatenate(p) for p in zip(*parts, strict=True)]
 

@@ -3,8 +3,8 @@
 A temporary folder stands in for the reader's: `model.onnx` and `pictures/` are a small net and
 small pictures, and `runs/model` is the run that the README's command makes. Blocks of a page run in
 their order. The reader's minutes are cut to seconds by settings that are added to every tuning (few
-trials, short timing, no diagnosis). Commands that need no shell run in this process, without plots. What costs much and was run for one
-page is not run again for the next.
+trials, short timing, no diagnosis). Commands that need no shell run in this process, without plots.
+What costs much and was run for one page is not run again for the next.
 
 A block that cannot be run here has `<!-- not run: reason -->` before it.
 """

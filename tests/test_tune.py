@@ -19,9 +19,10 @@ import pytest
 
 import nets
 import runs
-from seqto import Result, tune
+from seqto import Result, saturation, tune
 from seqto.cli import main
 from seqto.contracts import Ask, Plan
+from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, JournalError
 from seqto.journal import read_events
 from seqto.model import sha256_of_file
@@ -73,6 +74,12 @@ def test_a_run_leaves_all_that_was_promised(done: Done) -> None:
         assert (done.out / "plots" / plot).stat().st_size > 1000
     assert not (done.out / "cache").exists()
     assert str(done.out) in done.printed.replace("\n", "")
+
+
+def test_a_worker_has_tried_whether_int8_products_are_exact(done: Done) -> None:
+    assert done.report["int8_products"] == saturation.probe(Ort())
+    events = [e["event"] for e in read_events(done.out / "journal.jsonl")]
+    assert events.count("int8_products") == 1
 
 
 def test_stepwise_goes_from_fully_quantized_until_nothing_is_lost(done: Done) -> None:

@@ -58,7 +58,8 @@ class Done:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("done")
-    config = runs.write_config(folder)
+    # a fixed batch of 1: how samples are batched is measured, and would differ between two runs
+    config = runs.write_config(folder, batch=1)
     code, printed, _ = seqto("tune", "--config", config, "--out", folder / "out", "-q")
     return Done(config, folder / "out", code, printed)
 
@@ -120,8 +121,9 @@ def test_the_loss_is_what_onnxruntime_gives_for_the_saved_model(done: Done, tmp_
     """From the outside: run float and trial 0 over all samples that evaluation can be from."""
     seqto("export", done.out, "--trial", "0", "-o", tmp_path / "q.onnx")
     x = np.load(done.config.parent / "samples.npz")["x"]
-    want = nets.run(onnx.load(str(done.config.parent / "net.onnx")), {"x": x})[0].argmax(axis=1)
-    got = nets.run((tmp_path / "q.onnx").read_bytes(), {"x": x})[0].argmax(axis=1)
+    net, quantized = onnx.load(str(done.config.parent / "net.onnx")), tmp_path / "q.onnx"
+    want = np.array([nets.run(net, {"x": row[None]})[0].argmax() for row in x])
+    got = np.array([nets.run(quantized.read_bytes(), {"x": row[None]})[0].argmax() for row in x])
     loss = done.report["trials"][0]["loss"]
     assert loss["low"] - 0.1 <= float((want != got).mean()) <= loss["high"] + 0.1
 
@@ -441,6 +443,20 @@ def test_tune_returns_what_the_report_says(done: Done, tmp_path: Path) -> None:
     assert set(result.front) == set(result.report["front"])
     assert result.recommended["size"] in result.front
     assert events == ["end"]
+
+
+@pytest.mark.usefixtures("inline")
+def test_the_trials_of_a_result_follow_their_numbers_whichever_was_done_first(
+    done: Done, tmp_path: Path
+) -> None:
+    from seqto.tune import write_outputs
+
+    run = done.copy(tmp_path)
+    events = read_events(run / "journal.jsonl")
+    trials = [e for e in events if e["event"] == "trial"]
+    others = [e for e in events if e["event"] != "trial"]
+    result = write_outputs(run, [others[0], *reversed(trials), *others[1:]])
+    assert [t.number for t in result.trials] == sorted(t["trial"]["number"] for t in trials)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -152,7 +152,7 @@ class Study:
         if shape and shape[0] is not None:
             return int(shape[0])
         job = {"kind": "tune", "split": EVALUATION, "threads": 1, "batches": [1, 2, 4, 8, 16]}
-        job["seconds"] = self.clock.timing.seconds / 4  # for each batch
+        job["seconds"] = min(0.15, self.clock.timing.seconds)  # for each batch
         (ticket,) = self.pool.map([job])
         return 1 if ticket.result is None else int(ticket.result["batch"])
 

@@ -278,7 +278,8 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
     html_page.write_page(out, report)
     csv_file.write_front(out, report)
     header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
-    trials = tuple(replayed(events).values())
+    # the journal has them in the order in which workers were done
+    trials = tuple(sorted(replayed(events).values(), key=lambda trial: trial.number))
     return Result(
         folder=str(out),
         report=report,

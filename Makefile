@@ -1,6 +1,6 @@
 # Two commands set up everything on a machine with Python 3.11 or newer and make:
 #   make demo    the main job on the embedded model
-#   make test    the tests, under five minutes
+#   make test    the tests, under four minutes
 # For contributors: make check (format, lint, types, tests), make test-all (the slow ones too).
 
 # The lock was made with 3.11: it is tried first, then what else is there.

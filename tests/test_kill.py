@@ -39,7 +39,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(config: Path) -> Any:
     """The report of a run that nothing disturbed."""
     out = config.parent / "whole"
-    finished = runs.command(*words(config, out, "--set", "search.stop_loss=-1"))
+    finished = runs.command(
+        "0", *words(config, out, "--set", "search.stop_loss=-1"), program=KILLER
+    )
     assert finished.returncode == 0, finished.stderr
     return report_of(out)
 
@@ -73,7 +75,7 @@ def test_killed_after_any_record_it_goes_on(
 ) -> None:
     command = words(config, tmp_path / "out", "--set", "search.stop_loss=-1")
     runs.command(str(record), *command, program=KILLER)
-    finished = runs.command(*command)
+    finished = runs.command("0", *command, program=KILLER)
     assert finished.returncode == 0, finished.stderr
     assert_same(report_of(tmp_path / "out"), whole)
 
@@ -101,7 +103,7 @@ def test_killed_at_any_moment_it_goes_on_and_leaves_no_process(
         process.wait()
         _gone, alive = psutil.wait_procs(children, timeout=60)
         assert not alive
-    finished = runs.command(*command)
+    finished = runs.command("0", *command, program=KILLER)
     assert finished.returncode == 0, finished.stderr
     assert_same(report_of(out), whole)
 
@@ -112,7 +114,7 @@ def test_killed_within_a_batch_of_trials_it_keeps_their_numbers(
     """A later trial of a batch may be done first: what is left must not take its number."""
     out = tmp_path / "out"
     command = words(config, out, "--set", "search.stop_loss=-1")
-    runs.command("6", *command, program=KILLER)
+    runs.command("7", *command, program=KILLER)
     journal = out / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     trials = [i for i, line in enumerate(lines) if b'"event":"trial"' in line]
@@ -123,7 +125,7 @@ def test_killed_within_a_batch_of_trials_it_keeps_their_numbers(
     second = next(e for e in donor if e["event"] == "trial" and e["trial"]["number"] == 2)
     head = [line for i, line in enumerate(lines) if i < trials[0]]
     journal.write_bytes(b"".join(head) + json.dumps(second).encode() + b"\n")
-    finished = runs.command(*command)
+    finished = runs.command("0", *command, program=KILLER)
     assert finished.returncode == 0, finished.stderr
     got = report_of(out)
     assert [t["number"] for t in got["trials"]] == sorted(by_number)
@@ -135,10 +137,10 @@ def test_a_journal_that_ends_in_a_torn_line_goes_on(
 ) -> None:
     out = tmp_path / "out"
     command = words(config, out, "--set", "search.stop_loss=-1")
-    runs.command("7", *command, program=KILLER)
+    runs.command("8", *command, program=KILLER)
     journal = out / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-40])
-    finished = runs.command(*command)
+    finished = runs.command("0", *command, program=KILLER)
     assert finished.returncode == 0, finished.stderr
     assert_same(report_of(out), whole)
 

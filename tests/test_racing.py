@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ class GoodThenBad:
             yield Ask((Plan.of({n: c for n, c in space.default.items() if n != name}),))
 
 
+@pytest.mark.usefixtures("inline")
 def test_the_front_is_the_same_with_fewer_samples(tmp_path: Path) -> None:
     path = runs.write_config(tmp_path)
     results: dict[bool, Result] = {}

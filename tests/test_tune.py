@@ -19,9 +19,10 @@ import pytest
 
 import nets
 import runs
-from seqto import Result, tune
+from seqto import Result, saturation, tune
 from seqto.cli import main
 from seqto.contracts import Ask, Plan
+from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, JournalError
 from seqto.journal import read_events
 from seqto.model import sha256_of_file
@@ -57,7 +58,8 @@ class Done:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("done")
-    config = runs.write_config(folder)
+    # a fixed batch of 1: how samples are batched is measured, and would differ between two runs
+    config = runs.write_config(folder, batch=1)
     code, printed, _ = seqto("tune", "--config", config, "--out", folder / "out", "-q")
     return Done(config, folder / "out", code, printed)
 
@@ -73,6 +75,12 @@ def test_a_run_leaves_all_that_was_promised(done: Done) -> None:
         assert (done.out / "plots" / plot).stat().st_size > 1000
     assert not (done.out / "cache").exists()
     assert str(done.out) in done.printed.replace("\n", "")
+
+
+def test_a_worker_has_tried_whether_int8_products_are_exact(done: Done) -> None:
+    assert done.report["int8_products"] == saturation.probe(Ort())
+    events = [e["event"] for e in read_events(done.out / "journal.jsonl")]
+    assert events.count("int8_products") == 1
 
 
 def test_stepwise_goes_from_fully_quantized_until_nothing_is_lost(done: Done) -> None:
@@ -113,8 +121,9 @@ def test_the_loss_is_what_onnxruntime_gives_for_the_saved_model(done: Done, tmp_
     """From the outside: run float and trial 0 over all samples that evaluation can be from."""
     seqto("export", done.out, "--trial", "0", "-o", tmp_path / "q.onnx")
     x = np.load(done.config.parent / "samples.npz")["x"]
-    want = nets.run(onnx.load(str(done.config.parent / "net.onnx")), {"x": x})[0].argmax(axis=1)
-    got = nets.run((tmp_path / "q.onnx").read_bytes(), {"x": x})[0].argmax(axis=1)
+    net, quantized = onnx.load(str(done.config.parent / "net.onnx")), tmp_path / "q.onnx"
+    want = np.array([nets.run(net, {"x": row[None]})[0].argmax() for row in x])
+    got = np.array([nets.run(quantized.read_bytes(), {"x": row[None]})[0].argmax() for row in x])
     loss = done.report["trials"][0]["loss"]
     assert loss["low"] - 0.1 <= float((want != got).mean()) <= loss["high"] + 0.1
 
@@ -451,6 +460,20 @@ def test_tune_returns_what_the_report_says(done: Done, tmp_path: Path) -> None:
     assert set(result.front) == set(result.report["front"])
     assert result.recommended["size"] in result.front
     assert events == ["end"]
+
+
+@pytest.mark.usefixtures("inline")
+def test_the_trials_of_a_result_follow_their_numbers_whichever_was_done_first(
+    done: Done, tmp_path: Path
+) -> None:
+    from seqto.tune import write_outputs
+
+    run = done.copy(tmp_path)
+    events = read_events(run / "journal.jsonl")
+    trials = [e for e in events if e["event"] == "trial"]
+    others = [e for e in events if e["event"] != "trial"]
+    result = write_outputs(run, [others[0], *reversed(trials), *others[1:]])
+    assert [t.number for t in result.trials] == sorted(t["trial"]["number"] for t in trials)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -197,7 +197,7 @@ class Study:
         if self.store.fixed_batch:
             return self.store.fixed_batch
         job = {"kind": "tune", "split": EVALUATION, "threads": 1, "batches": [1, 2, 4, 8, 16]}
-        job["seconds"] = self.clock.timing.seconds / 4  # for each batch
+        job["seconds"] = min(0.15, self.clock.timing.seconds)  # for each batch
         (ticket,) = self.pool.map([job])
         if ticket.result is None:
             self.note_failure(BATCH, ticket.failure or Failure("time", "no result"))

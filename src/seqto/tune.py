@@ -327,7 +327,8 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
             raise
         problems.append(f"the recommended models cannot be rebuilt: {error}")
     header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
-    trials = tuple(replayed(events).values())
+    # the journal has them in the order in which workers were done
+    trials = tuple(sorted(replayed(events).values(), key=lambda trial: trial.number))
     return Result(
         folder=str(out),
         report=report,

@@ -76,12 +76,14 @@ def mapped(tmp_path: Path, **settings: Any) -> Result:
     )
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_report_warns_of_outputs_that_are_no_class_scores(tmp_path: Path) -> None:
     report = mapped(tmp_path, search__strategy="stepwise").report
     assert len([w for w in report["warnings"] if "is no vector of class scores" in w]) == 1
     assert sum(f["kind"] == "task" for f in report["findings"]) == 1
 
 
+@pytest.mark.usefixtures("inline")
 def test_other_findings_are_told_beside_the_caution(tmp_path: Path) -> None:
     # found on a detector: the caution came first and kept the menu's refusals from being told
     report = mapped(tmp_path, constraints__max_opset=17).report

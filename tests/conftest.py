@@ -16,4 +16,4 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     Plots are four fifths of a small run's time; tests/reports/test_plots.py looks at them.
     """
     monkeypatch.setattr(importlib.import_module("seqto.tune"), "Pool", InlinePool)
-    monkeypatch.setattr("seqto.reports.plots.write_plots", lambda _folder, _report: [])
+    monkeypatch.setattr("seqto.reports.plots.write_plots", lambda _folder, _report, **_writer: [])

@@ -447,4 +447,5 @@ def test_the_command_prints_one_line_a_cause_and_leaves_only_its_file(
     starts = ("output:", "satur", "per-tensor weight", "bias saturates:", "activation outliers:")
     for start in starts:
         assert any(line.startswith(start) for line in lines), (start, lines)
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["diagnosis.json"]
+    written = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert written == ["diagnosis.json", "seqto-files.jsonl"]

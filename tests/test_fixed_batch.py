@@ -95,6 +95,10 @@ def test_other_commands_take_a_fixed_batch(
     model = nets.save(nets.residual(uneven=True, batch=8), tmp_path / "net.onnx")
     data = nets.save_samples(tmp_path / "samples.npz", 40)
     words = [str(model), "--data", str(data), "--jobs", "1", "--set", "data.calibration=5"]
-    end = ["-o", str(tmp_path / "q.onnx")] if command == "export" else ["--out", str(tmp_path)]
+    end = (
+        ["-o", str(tmp_path / "q.onnx")]
+        if command == "export"
+        else ["--out", str(tmp_path / "out")]
+    )
     start = ["tune", "--dry-run"] if command == "dry-run" else [command]
     assert main([*start, *words, *end]) == 0, capsys.readouterr().err

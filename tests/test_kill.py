@@ -114,7 +114,7 @@ def test_killed_within_a_batch_of_trials_it_keeps_their_numbers(
     """A later trial of a batch may be done first: what is left must not take its number."""
     out = tmp_path / "out"
     command = words(config, out, "--set", "search.stop_loss=-1")
-    runs.command("7", *command, program=KILLER)
+    runs.command("8", *command, program=KILLER)
     journal = out / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     trials = [i for i, line in enumerate(lines) if b'"event":"trial"' in line]
@@ -137,7 +137,7 @@ def test_a_journal_that_ends_in_a_torn_line_goes_on(
 ) -> None:
     out = tmp_path / "out"
     command = words(config, out, "--set", "search.stop_loss=-1")
-    runs.command("8", *command, program=KILLER)
+    runs.command("9", *command, program=KILLER)
     journal = out / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-40])
     finished = runs.command("0", *command, program=KILLER)

@@ -31,6 +31,8 @@ class Faulty:
     name: str = "faulty"
 
     def open(self, model, *, threads=0):
+        if not isinstance(model, bytes):
+            model = model.read_bytes()
         if self.how == "integers" and b"QuantizeLinear" in model:
             raise DeviceError("no integers here", stage="load", ops=("QuantizeLinear",))
         return Session(Ort().open(model, threads=threads), self.how, b"DequantizeLinear" in model)

@@ -48,11 +48,17 @@ def trials_of(events: Sequence[Json]) -> dict[int, Json]:
     return found
 
 
-def save_recommended(own: OwnFiles, events: Sequence[Json], report: Json) -> list[str]:
-    """models/trial-N.onnx for every recommended trial; what could not be written, in sentences."""
+def save_recommended(
+    own: OwnFiles, events: Sequence[Json], report: Json
+) -> tuple[list[str], list[str]]:
+    """models/trial-N.onnx for every recommended trial.
+
+    Returns sentences: files that are not ours and were left, models that cannot be rebuilt.
+    """
     trials = trials_of(events)
     wanted = {_name(n): n for n in sorted(set(report["recommended"].values()))}
-    left = []
+    left: list[str] = []
+    missing: list[str] = []
     for number in trials:
         if _name(number) not in wanted:
             own.remove(_name(number), known=str(trials[number].get("sha256")))
@@ -62,10 +68,15 @@ def save_recommended(own: OwnFiles, events: Sequence[Json], report: Json) -> lis
         if own.sha256(name) == trials[number]["sha256"]:
             continue
         try:
-            own.write(own.folder / name, rebuild(own.folder, trials[number]), repair=True)
+            data = rebuild(own.folder, trials[number])
+        except (JournalError, PlanError) as error:
+            missing.append(f"the recommended models cannot be rebuilt: {error}")
+            break  # the others miss the same files
+        try:
+            own.write(own.folder / name, data, repair=True)
         except ForeignFileError as error:
             left.append(str(error))
-    return left
+    return left, missing
 
 
 def _name(number: int) -> str:

@@ -123,7 +123,11 @@ def _refuse_unused(
 
 def _task_json(settings: Settings) -> Json:
     task = settings.task
-    values = {"label_offset": task.label_offset, "top_k": task.top_k}
+    values = {
+        "label_offset": task.label_offset,
+        "top_k": task.top_k,
+        "tolerance": task.tolerance,
+    }
     return _plugin_json(TASKS, task.kind, values, task.settings, section="task")
 
 

@@ -247,11 +247,17 @@ def claim(folder: Path) -> OwnFiles:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder has a journal of ours: its first record is a header of seqto."""
+    """Whether a folder has a journal of ours: its first record is a header of seqto.
+
+    Or the end of a run that was interrupted before its header was written (0.1.0 did that).
+    """
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with open(folder / JOURNAL, "rb") as stream:
             first = json.loads(stream.readline())
-        return isinstance(first, dict) and first.get("event") == "header" and "seqto" in first
+        if not isinstance(first, dict):
+            return False
+        interrupted = set(first) == {"event", "reason", "seconds"} and first["event"] == "end"
+        return interrupted or (first.get("event") == "header" and "seqto" in first)
     return False
 
 

@@ -18,7 +18,7 @@ from seqto import saturation, workplace
 from seqto.clock import Timing
 from seqto.config import Settings
 from seqto.contracts import Fetched, Json, Plan, Result, Space, Task
-from seqto.errors import ConfigError, JournalError, PlanError
+from seqto.errors import ConfigError, JournalError
 from seqto.files import given_path
 from seqto.identity import header as make_header
 from seqto.identity import last_settings, model_identity, refuse_changes
@@ -319,13 +319,8 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
     plots.write_plots(out / "plots", report, write=write)
     html_page.write_page(out, report, write=write)
     csv_file.write_front(out, report, write=write)
-    problems: list[str] = []
-    try:
-        left += save_recommended(own, events, report)
-    except (JournalError, PlanError) as error:
-        if isinstance(error.__cause__, OSError):  # not to be written is another matter
-            raise
-        problems.append(f"the recommended models cannot be rebuilt: {error}")
+    not_ours, problems = save_recommended(own, events, report)
+    left += not_ours
     header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
     # the journal has them in the order in which workers were done
     trials = tuple(sorted(replayed(events).values(), key=lambda trial: trial.number))

@@ -16,15 +16,18 @@ from seqto.model import load, prepare, same_answers, to_bytes
 from seqto.workplace import Counts, build_store
 
 ZOO = Path(__file__).resolve().parents[2] / "shared" / "zoo"
-CONFIGS = sorted(ZOO.glob("*.toml")) or [ZOO / "missing.toml"]
+CLASSIFIERS = (
+    "efficientnet-lite0",
+    "mobilenetv1",
+    "mobilenetv2",
+    "resnet20-cifar10",
+    "squeezenet1.1",
+)
+CONFIGS = [ZOO / f"{name}.toml" for name in CLASSIFIERS]
 pytestmark = [
     pytest.mark.zoo,
     pytest.mark.skipif(not ZOO.is_dir(), reason="no ../shared/zoo with the real models"),
 ]
-
-
-def test_all_five_are_there() -> None:
-    assert len(CONFIGS) == 5
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)

@@ -33,8 +33,8 @@ def make_space(job: Job, study: Study, place: workplace.Workplace) -> Space:
         study.rounding.ensure(BASE)
         place.assembler.rounded.update(rounded.load(place_of(place.folder)))
     roundable = frozenset(layer for layer, _ in place.assembler.rounded)
-    menu, refusals = offered_menu(job, place.layers, roundable=roundable)
-    _note_refusals(study, refusals)
+    menu, refused = offered_menu(job, place.layers, roundable=roundable)
+    _note_refusals(study, refused)
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, "fp32")))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
     full = Plan.of(default, settings.quantize.transforms)
@@ -136,10 +136,10 @@ def offered_menu(
     menu: dict[str, tuple[str, ...]] = {
         x.name: ("fp32", default[x.name]) if x.name in default else ("fp32",) for x in layers
     }
-    refusals: list[Json] = []
+    refused: list[Json] = []
     if job.settings.search.strategy != "stepwise":
         c = job.settings.constraints
-        menu, refusals = menus.full_menu(
+        menu, refused = menus.full_menu(
             layers,
             job.device,
             menus.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset),
@@ -149,15 +149,15 @@ def offered_menu(
             timed="latency" in job.settings.search.objectives,
         )
     menu.update({name: (code,) for name, code in fixed.items()})
-    return menu, refusals
+    return menu, refused
 
 
-def _note_refusals(study: Study, refusals: Sequence[Json]) -> None:
+def _note_refusals(study: Study, refused: Sequence[Json]) -> None:
     # another call's settings may give another menu: what was said of the last one is void
     events = study.journal.events
     since = max((i for i, e in enumerate(events) if e["event"] == "settings"), default=0)
     if not any(e.get("kind") == "menu" for e in events[since:]):
-        for row in refusals:
+        for row in refused:
             study.write(
                 {
                     "event": "finding",

@@ -21,7 +21,9 @@ from measure import Referee, float_bytes, interleaved, loss_json, rebuilt, sampl
 if TYPE_CHECKING:
     import argparse
 
-    from seqto.contracts import Answers, Ask, Plan, Space
+    from seqto.assembly.plan import Plan
+    from seqto.search.space import Space
+    from seqto.search.strategy import Answers, Ask
 
 Json = dict[str, Any]
 ALPHAS = tuple(round(0.1 * i, 1) for i in range(11))
@@ -80,7 +82,7 @@ class Chain:
     plans: dict[str, Plan] = field(default_factory=dict)
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from seqto.contracts import Ask
+        from seqto.search.strategy import Ask
 
         self.plans = links(space)
         unique = list({p.key: p for p in self.plans.values()}.values())
@@ -90,8 +92,8 @@ class Chain:
 
 def links(space: Space) -> dict[str, Plan]:
     """Name → plan, in the order of the table."""
-    from seqto.contracts import Plan
-    from seqto.menu import skipped
+    from seqto.assembly.plan import Plan
+    from seqto.search.choices import skipped
 
     def treated(schemes: Mapping[str, str], *transforms: str) -> Plan:
         """On the treated float model; on the plain one where the treatment finds nothing to do."""
@@ -132,7 +134,7 @@ def uniform(
     activation: str = "s8",
     bias: str = "s32",
 ) -> dict[str, str]:
-    from seqto.menu import default_schemes
+    from seqto.search.choices import default_schemes
 
     return default_schemes(
         space.layers,
@@ -145,8 +147,8 @@ def uniform(
 
 
 def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
-    from seqto.contracts import REPORT
-    from seqto.tune import run
+    from seqto.records import REPORT
+    from seqto.study.run import run
 
     chain = Chain()
     folder = options.runs / case.name
@@ -191,7 +193,8 @@ def _groups(names: Sequence[str], size: int) -> list[Sequence[str]]:
 
 def saturated(folder: Path, plan: Plan) -> int:
     """Biases that do not fit into 32 bits in this plan's model."""
-    from seqto.variants import open_assembler, place_of
+    from seqto.assembly.assembler import open_assembler
+    from seqto.transforms.variants import place_of
 
     made = open_assembler(place_of(folder, plan.transforms)).assemble(plan)
     return sum(made.saturated_biases.values())

@@ -22,7 +22,9 @@ import zoo
 from measure import cpu_seconds_now, private_bytes
 
 if TYPE_CHECKING:
-    from seqto.contracts import Answers, Ask, Plan, Space
+    from seqto.assembly.plan import Plan
+    from seqto.search.space import Space
+    from seqto.search.strategy import Answers, Ask
 
 Json = dict[str, Any]
 BATCH = 16
@@ -72,7 +74,7 @@ class Listed:
     clock: Clock
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from seqto.contracts import Ask
+        from seqto.search.strategy import Ask
 
         self.clock.begin()
         for start in range(0, len(self.plans), BATCH):
@@ -115,7 +117,7 @@ class Steps:
     found: list[Json] = field(default_factory=list)
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from seqto.contracts import Ask
+        from seqto.search.strategy import Ask
         from stepping import stepwise_plans, thinned
 
         steps = thinned(stepwise_plans(space), self.every)
@@ -131,7 +133,7 @@ def run_ours(job: Any, clock: Clock) -> None:
     """A run whose jobs' seconds and trials are noted as they come."""
     import dataclasses
 
-    from seqto.workers import Pool, Ticket
+    from seqto.execution.local.pool import Pool, Ticket
 
     class NotingPool(Pool):
         def wait(self, timeout_s: float | None = None) -> list[Ticket]:
@@ -189,7 +191,7 @@ def run_published(job: Any, prepared: Path, candidates: Sequence[Json], clock: C
 
     import onnxruntime as ort
 
-    from seqto.samples import split_rows
+    from seqto.data.splits import split_rows
 
     d = job.settings.data
     rows = split_rows(
@@ -241,8 +243,9 @@ def run_published(job: Any, prepared: Path, candidates: Sequence[Json], clock: C
 
 def _read(job: Any, prepared: Path, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Pictures from the disk, decoded and prepared one at a time."""
-    from seqto.inputs import normalise, prepare_row
-    from seqto.model import input_specs, load
+    from seqto.data.preprocess import normalise, prepare_row
+    from seqto.model.files import load
+    from seqto.model.prepare import input_specs
 
     specs = input_specs(load(prepared))
     for row in rows:
@@ -283,10 +286,10 @@ def main() -> None:
 
 
 def _strategy(spec: Json, clock: Clock) -> Any:
-    from seqto.contracts import Plan
+    from seqto.assembly.plan import Plan
 
     if spec["kind"] == "frontier":
-        from seqto.strategies.frontier import Frontier
+        from seqto.search.strategies.frontier import Frontier
 
         return Watched(Frontier(objectives=("loss", "size")), clock)
     if spec["kind"] == "few":

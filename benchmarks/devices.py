@@ -25,7 +25,7 @@ import zoo
 if TYPE_CHECKING:
     import argparse
 
-    from seqto.contracts import Result
+    from seqto.api import Result
 
 Json = dict[str, Any]
 BUILD = zoo.ROOT / "tests" / "devices" / "tvm_opencl" / "build.py"
@@ -99,7 +99,7 @@ def opencl_runtime(folder: Path) -> Path:
 
 
 def measured(case: zoo.Case, key: str, settings: Json, options: argparse.Namespace) -> Json:
-    from seqto.tune import run
+    from seqto.study.run import run
 
     result = run(case.job(options.runs / key.replace("/", "-").replace(" ", "-"), settings))
     report = result.report

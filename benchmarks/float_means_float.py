@@ -30,11 +30,12 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as stock
 
-from seqto.assemble import Assembler
-from seqto.calibrate import calibrate
-from seqto.contracts import Plan
-from seqto.menu import default_schemes, resolve
-from seqto.model import Prepared, load, prepare
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
+from seqto.model.files import load
+from seqto.model.prepare import Prepared, prepare
+from seqto.search.choices import default_schemes, resolve
 
 OPTIMIZER = "WeightBiasQuantization"
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm")

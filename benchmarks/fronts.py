@@ -29,7 +29,8 @@ from measure import (
 if TYPE_CHECKING:
     import argparse
 
-    from seqto.contracts import Result, Trial
+    from seqto.api import Result
+    from seqto.record.trial import Trial
 
 Json = dict[str, Any]
 OUTSIDE = 0.30  # front trials that lose more on the evaluation split cannot be in the box
@@ -71,8 +72,8 @@ def main() -> None:
 
 
 def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
-    from seqto.contracts import REPORT
-    from seqto.tune import run
+    from seqto.records import REPORT
+    from seqto.study.run import run
 
     folder = options.runs / case.name
     job = case.job(folder / f"frontier-{seed}", {"data.seed": seed})
@@ -113,7 +114,7 @@ def _cleanest(result: Result, limit: float) -> int | None:
     Counts of changed answers tie where little is lost, and of two trials that tie the smaller is on
     the front; damage says which is the safer one. The report split has no part in it.
     """
-    from seqto.contracts import EVALUATION
+    from seqto.records import EVALUATION
 
     found = [
         (t.measurements[EVALUATION].damage or 0.0, t.number)
@@ -127,7 +128,7 @@ def _front_rows(result: Result, referee: Referee, more: set[int | None]) -> list
     """The front, the recommended trials and some more, with their loss on the report split."""
     from pathlib import Path
 
-    from seqto.contracts import REPORT
+    from seqto.records import REPORT
 
     wanted = {*result.front, *result.recommended.values(), *more}
     rows = []

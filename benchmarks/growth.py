@@ -26,7 +26,9 @@ from speed import started
 if TYPE_CHECKING:
     import argparse
 
-    from seqto.contracts import Answers, Ask, Space, Trial
+    from seqto.record.trial import Trial
+    from seqto.search.space import Space
+    from seqto.search.strategy import Answers, Ask
 
 Json = dict[str, Any]
 LAYERS = (50, 200, 800)
@@ -132,7 +134,7 @@ def case_of(layers: int, samples: int, folder: Path) -> zoo.Case:
     """The net and random inputs, written to files."""
     import numpy as np
 
-    from seqto.model import save
+    from seqto.model.files import save
 
     folder.mkdir(parents=True, exist_ok=True)
     model, arrays = folder / f"net-{layers}.onnx", folder / f"samples-{samples}.npz"
@@ -156,7 +158,8 @@ class Few:
     count: int
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from seqto.contracts import Ask, Plan
+        from seqto.assembly.plan import Plan
+        from seqto.search.strategy import Ask
 
         draw = random.Random(seed)
         full = dict(space.default)
@@ -197,9 +200,9 @@ def measured(layers: int, samples: int, options: argparse.Namespace) -> Json:
 
 def thinking(layers: int, options: argparse.Namespace) -> Json:
     """CPU seconds that frontier needs for itself, with answers made up from the plan."""
-    from seqto.contracts import Space
-    from seqto.model import prepare
-    from seqto.strategies.frontier import Frontier
+    from seqto.model.prepare import prepare
+    from seqto.search.space import Space
+    from seqto.search.strategies.frontier import Frontier
 
     prepared = prepare(net(layers))
     codes = ("fp32", "fp16", "weight-s8-channel", "static-u8-u8-channel-bias-float",
@@ -238,7 +241,8 @@ def thinking(layers: int, options: argparse.Namespace) -> Json:
 
 def _made_up(space: Space, plan: Any, number: int) -> Trial:
     """A trial whose damage is a sum over layers, drawn by their names."""
-    from seqto.contracts import EVALUATION, Loss, Measurement, Trial
+    from seqto.record.trial import Trial
+    from seqto.records import EVALUATION, Loss, Measurement
 
     damage = 1e-9
     for name, code in plan.schemes:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqto.contracts import Latency, Measurement, Trial
-    from seqto.job import Job
-    from seqto.samples import SampleStore
+    from seqto.data.store import SampleStore
+    from seqto.record.trial import Trial
+    from seqto.records import Latency, Measurement
+    from seqto.study.setup import Job
 
 Json = dict[str, Any]
 BATCH = 8
@@ -30,16 +31,16 @@ PREPARED = Path("variants") / "base" / "model.onnx"
 @contextlib.contextmanager
 def samples_of(job: Job) -> Iterator[SampleStore]:
     """The very samples of a run, in a folder that goes afterwards; the run folder must exist."""
-    from seqto import model as onnx_model
-    from seqto import workplace
+    from seqto.model import prepare as model_prepare
+    from seqto.study import workspace
 
     d = job.settings.data
     with tempfile.TemporaryDirectory(prefix="samples-", dir=job.out) as folder:
-        yield workplace.build_store(
+        yield workspace.build_store(
             job.data,
             Path(folder),
-            onnx_model.open_prepared(job.out / PREPARED),
-            counts=workplace.Counts(d.calibration, d.evaluation, d.report, d.seed),
+            model_prepare.open_prepared(job.out / PREPARED),
+            counts=workspace.Counts(d.calibration, d.evaluation, d.report, d.seed),
             preprocess=job.preprocess,
             max_bad_share=d.max_bad_share,
         )
@@ -49,14 +50,14 @@ class Referee:
     """The float model's answers on one split; judges other models against them."""
 
     def __init__(self, job: Job, store: SampleStore, split: str) -> None:
-        from seqto.judge import Reference
+        from seqto.tasks.scoring import Reference
 
         self.job, self.store, self.split = job, store, split
         outputs = self._run(Path(job.fetched.path))
         self.reference = Reference(split, outputs, store.labels(split), task=job.task)
 
     def measure(self, model: bytes) -> Measurement:
-        from seqto.judge import Judge
+        from seqto.tasks.scoring import Judge
 
         rows = self.reference.rows
         view = Judge(self.reference, device=self.job.device.name, rows=rows)
@@ -81,8 +82,8 @@ def interleaved(
     job: Job, store: SampleStore, models: Mapping[str, bytes], *, seconds: float = 1.5
 ) -> dict[str, Latency]:
     """One sample through float and all models in turn, `seconds` for each of them."""
-    from seqto.contracts import CALIBRATION
-    from seqto.judge import latency_from
+    from seqto.records import CALIBRATION
+    from seqto.study.timing import latency_from
 
     feeds = store.batch(CALIBRATION, 0, 1)
     raw = [Path(job.fetched.path), *models.values()]
@@ -103,13 +104,13 @@ def interleaved(
 
 
 def float_bytes(job: Job) -> int:
-    from seqto.model import size_of
+    from seqto.model.files import size_of
 
     return size_of(job.fetched.path)
 
 
 def rebuilt(folder: Path, trial: Trial) -> bytes:
-    from seqto.export import rebuild
+    from seqto.assembly.rebuild import rebuild
 
     return rebuild(folder, trial.to_json())
 
@@ -146,7 +147,7 @@ class Box:
 
     def share(self, points: Sequence[tuple[float, float]]) -> float | None:
         """Dominated share of the box from (0, 0) to the reference; None for an empty box."""
-        from seqto.pareto import hypervolume
+        from seqto.selection.pareto import hypervolume
 
         if self.loss <= 0:
             return None

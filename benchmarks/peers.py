@@ -35,7 +35,7 @@ from measure import (
 if TYPE_CHECKING:
     import argparse
 
-    from seqto.samples import SampleStore
+    from seqto.data.store import SampleStore
 
 Json = dict[str, Any]
 ENVIRONMENTS: Mapping[str, Sequence[str]] = {
@@ -76,7 +76,7 @@ def compare(
     results: zoo.Results,
 ) -> None:
     """Run what is to do, then measure it all in one go with what was kept of earlier calls."""
-    from seqto.contracts import EVALUATION, REPORT
+    from seqto.records import EVALUATION, REPORT
 
     folder = options.runs / case.name / f"seed-{seed}"
     out = folder / "ours"
@@ -128,8 +128,9 @@ def our_run(job: Any, folder: Path) -> Json:
     """The recommended trials, and when each of them was known; kept for a second call."""
     import dataclasses
 
-    from seqto.journal import read_events
-    from seqto.tune import JOURNAL, run, write_outputs
+    from seqto.api import write_outputs
+    from seqto.record.journal import read_events
+    from seqto.study.run import JOURNAL, run
 
     times_file = folder / "times.json"
     began = time.monotonic()
@@ -180,7 +181,7 @@ def write_samples(store: SampleStore, folder: Path) -> Path:
     """Prepared pictures of the two splits that a search may see, as plain arrays."""
     import numpy as np
 
-    from seqto.contracts import CALIBRATION, EVALUATION
+    from seqto.records import CALIBRATION, EVALUATION
 
     name = store.inputs[0].name
     arrays = {s: store.batch(s, 0, store.rows(s))[name] for s in (CALIBRATION, EVALUATION)}
@@ -224,7 +225,8 @@ def run_peer(
 
 
 def _input_name(model: str) -> str:
-    from seqto.model import input_specs, load
+    from seqto.model.files import load
+    from seqto.model.prepare import input_specs
 
     specs = input_specs(load(model))
     if len(specs) != 1:

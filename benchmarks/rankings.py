@@ -29,7 +29,8 @@ from stepping import Halving, OnlyFull, Rankings, Singles
 if TYPE_CHECKING:
     import argparse
 
-    from seqto.contracts import Data, Sample
+    from seqto.data.data import Data
+    from seqto.records import Sample
 
 Json = dict[str, Any]
 
@@ -170,7 +171,7 @@ def _run(
     data: Data | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Any:
-    from seqto.tune import run
+    from seqto.study.run import run
 
     out = options.runs / case.name / f"seed-{seed}" / name
     settings = {**SETTINGS, "data.seed": seed, **(more or {})}

@@ -159,7 +159,7 @@ def started(case: zoo.Case, run: Path, spec: Json) -> tuple[Json, Json]:
 
 def worker_memory(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
     """Private bytes of one worker: idle, with the float model, and with candidates."""
-    from seqto.workers import Pool
+    from seqto.execution.local.pool import Pool
 
     listing = candidates(case, seed, options)
     job = case.job(options.runs / case.name / f"list-{seed}", {"data.seed": seed})
@@ -175,7 +175,7 @@ def worker_memory(case: zoo.Case, seed: int, options: argparse.Namespace) -> Jso
         found = {}
         plans = [c["plan"] for c in listing[:: max(1, len(listing) // 4)]]
         for name, asked in {"float": [None], "candidates": plans}.items():
-            with Pool("seqto.evaluate:serve", setup, size=1) as pool:
+            with Pool("seqto.execution.worker:serve", setup, size=1) as pool:
                 pool.map([{"kind": "nothing"}])  # refused, but the worker is up and idle then
                 idle = private_bytes(pool._workers[0].pid)
                 found[name] = _peak(pool, asked, rows) - idle
@@ -406,7 +406,7 @@ def box_of(found: Mapping[str, Json]) -> Box:
 
 
 def front_of(row: Json) -> list[tuple[int, float]]:
-    from seqto.pareto import front
+    from seqto.selection.pareto import front
 
     whole = [e for e in row["events"] if not e["stopped_early"]]
     points = [(e["loss"], float(e["size_bytes"])) for e in whole]

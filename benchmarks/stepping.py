@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqto.contracts import Answers, Ask, LayerError, Plan, Space, Trial
+    from seqto.assembly.plan import Plan
+    from seqto.record.trial import Trial
+    from seqto.records import LayerError
+    from seqto.search.space import Space
+    from seqto.search.strategy import Answers, Ask
 
 Json = dict[str, Any]
 Steps = list[tuple["Plan", str]]
@@ -19,7 +23,7 @@ RANDOM_ORDERS = 5
 
 def stepwise_plans(space: Space, *, order: str = "worst", seed: int = 0) -> Steps:
     """All steps that the product's stepwise would take over this space."""
-    from seqto.strategies.stepwise import Stepwise
+    from seqto.search.strategies.stepwise import Stepwise
 
     generator = Stepwise(order=order, stop_loss=-1.0).search(space, seed=seed)
     steps: Steps = []
@@ -54,7 +58,7 @@ class Halving:
     found: Json = field(default_factory=dict)
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from seqto.contracts import Ask
+        from seqto.search.strategy import Ask
 
         walks = {"paper": stepwise_plans(space), "reverse": stepwise_plans(space, order="reverse")}
         for i in range(RANDOM_ORDERS):
@@ -86,7 +90,7 @@ class Rankings:
     found: Json = field(default_factory=dict)
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from seqto.contracts import Ask
+        from seqto.search.strategy import Ask
 
         damage = yield from probed(space)
         for name, ranking in rankings_of(space, damage).items():
@@ -106,7 +110,8 @@ class Singles:
     found: Json = field(default_factory=dict)
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from seqto.contracts import Ask, Plan
+        from seqto.assembly.plan import Plan
+        from seqto.search.strategy import Ask
 
         damage = yield from probed(space)
         names = [row.layer for row in space.ranking]
@@ -141,7 +146,7 @@ class OnlyFull:
     found: Json = field(default_factory=dict)
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
-        from seqto.contracts import Ask
+        from seqto.search.strategy import Ask
 
         (full,) = yield Ask((stepwise_plans(space)[0][0],), ("fully quantized",))
         self.found = {
@@ -153,7 +158,8 @@ class OnlyFull:
 
 def probed(space: Space) -> Generator[Ask, Answers, dict[str, float]]:
     """Damage at the output of every layer of the ranking, quantized alone, on few samples."""
-    from seqto.contracts import Ask, Plan
+    from seqto.assembly.plan import Plan
+    from seqto.search.strategy import Ask
 
     names = [row.layer for row in space.ranking]
     plans = tuple(Plan.of({name: space.default[name]}) for name in names)
@@ -162,7 +168,7 @@ def probed(space: Space) -> Generator[Ask, Answers, dict[str, float]]:
 
 
 def rankings_of(space: Space, damage: Mapping[str, float]) -> dict[str, tuple[LayerError, ...]]:
-    from seqto.sensitivity import rank
+    from seqto.diagnosis.layer_errors import rank
 
     rows = [
         {"layer": r.layer, "qdq_err": r.qdq_err, "xmodel_err": r.xmodel_err} for r in space.ranking

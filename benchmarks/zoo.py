@@ -24,9 +24,9 @@ if importlib.util.find_spec("seqto") is None:  # a checkout that nobody has inst
     sys.path.insert(0, str(ROOT / "src"))
 
 if TYPE_CHECKING:
-    from seqto.contracts import Data
-    from seqto.job import Job
-    from seqto.samples import SampleStore
+    from seqto.data.data import Data
+    from seqto.data.store import SampleStore
+    from seqto.study.setup import Job
 
 Json = dict[str, Any]
 
@@ -56,8 +56,8 @@ class Case:
     ) -> Job:
         """A run of this model; overrides are dotted settings."""
         from seqto import config
-        from seqto.contracts import Fetched
-        from seqto.job import make_job
+        from seqto.model.sources.source import Fetched
+        from seqto.study.setup import make_job
 
         settings = config.make(self.tables, overrides or {})
         fetched = Fetched(self.name, str(settings.model.path), {"kind": "file"})
@@ -167,7 +167,7 @@ class Results:
 
     def put(self, key: str, row: Mapping[str, Any]) -> None:
         from seqto.files import write_file
-        from seqto.identity import environment
+        from seqto.record.environment import environment
 
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.rows[key] = {**row, "date": now}
@@ -234,7 +234,7 @@ class _Reader:
 
 
 def calibration_feeds(store: SampleStore) -> Iterable[Mapping[str, Any]]:
-    from seqto.contracts import CALIBRATION
+    from seqto.records import CALIBRATION
 
     step = (store.inputs[0].shape[:1] or (1,))[0] or 1
     for start in range(0, store.rows(CALIBRATION), step):
@@ -274,14 +274,15 @@ def cleaned(model: bytes, prepared: Path | None = None) -> bytes:
     """The clean-up that our models get: no notes, short tensor names, no names of added nodes."""
     import onnx
 
-    from seqto import model as onnx_model
+    from seqto.model import files as model_files
+    from seqto.model import prepare as model_prepare
 
     proto = onnx.load_from_string(model)
-    onnx_model.strip_notes(proto)
-    onnx_model.shorten_tensor_names(proto)
+    model_prepare.strip_notes(proto)
+    model_prepare.shorten_tensor_names(proto)
     known: set[str] = set()
     if prepared is not None:
-        known = {n.name for n in onnx_model.load(prepared).graph.node}
+        known = {n.name for n in model_files.load(prepared).graph.node}
     for node in proto.graph.node:
         if node.name not in known:
             node.name = ""
@@ -290,7 +291,7 @@ def cleaned(model: bytes, prepared: Path | None = None) -> bytes:
     del proto.opset_import[:]
     proto.opset_import.extend(kept)
     proto.producer_version = ""
-    return onnx_model.to_bytes(proto)
+    return model_files.to_bytes(proto)
 
 
 def fully_quantized(prepared: Path, store: SampleStore) -> bytes:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import seqto
-from seqto.contracts import Ask
-from seqto.testing import check_strategy, small_feeds, small_model
+from seqto.search.strategy import Ask
+from seqto.testing.fakes import small_feeds, small_model
+from seqto.testing.suites import check_strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from seqto.testing import InlinePool
+from seqto.testing.fakes import InlinePool
 
 
 @pytest.fixture

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import nets
-from seqto.assemble import Assembler
-from seqto.contracts import FP32, Layer, Plan, Scheme
-from seqto.layers import OUTPUT_OP, SAME_SCALE_OPS
-from seqto.model import upgrade
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.model.layers import OUTPUT_OP, SAME_SCALE_OPS
+from seqto.model.prepare import upgrade
+from seqto.records import Layer
 from seqto.schemes import integers
-from seqto.schemes.parts import quantized_weight
+from seqto.schemes.part import quantized_weight
+from seqto.schemes.scheme import FP32, Scheme
 
 Array = NDArray[Any]
 

@@ -10,9 +10,9 @@ import signal
 import sys
 from typing import Any
 
-from seqto.cli import main
-from seqto.journal import Journal
-from seqto.reports import plots
+from seqto.cli.main import main
+from seqto.record.journal import Journal
+from seqto.report import plots
 
 if __name__ == "__main__":
     limit = int(sys.argv[1])

@@ -17,19 +17,16 @@ from onnx import numpy_helper
 
 import fake_quant
 import nets
-from seqto.assemble import Assembler, opset_needed, unfit
-from seqto.calibrate import calibrate
-from seqto.contracts import (
-    ACTIVATION_TYPES,
-    RANGES,
-    WEIGHT_TYPES,
-    Layer,
-    Plan,
-    Scheme,
-)
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.assembly.rounded_weights import round_layers
+from seqto.calibration.collect import calibrate
+from seqto.calibration.gram import columns_of
 from seqto.errors import PlanError
-from seqto.model import prepare
-from seqto.rounded import columns_of, round_layers
+from seqto.model.prepare import prepare
+from seqto.records import Layer
+from seqto.schemes.limits import opset_needed, unfit
+from seqto.schemes.scheme import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Scheme
 
 METHODS = ("minmax", "percentile", "mse")
 NETS = {

@@ -17,9 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nets
 import runs
-from seqto import saturation, tune
+from seqto import tune
+from seqto.data.splits import split_rows
+from seqto.devices import saturation
 from seqto.devices.ort import Ort
-from seqto.samples import split_rows
 
 pytestmark = pytest.mark.avx2
 

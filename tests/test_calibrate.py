@@ -16,16 +16,12 @@ from onnxruntime.quantization import CalibrationMethod, create_calibrator
 
 import nets
 import stock
-from seqto.calibrate import (
-    BINS,
-    calibrate,
-    load_statistics,
-    range_by,
-    save_statistics,
-    tensors_of,
-)
+from seqto.calibration.collect import calibrate
+from seqto.calibration.ranges import BINS, range_by
+from seqto.calibration.statistics import load_statistics, save_statistics
 from seqto.errors import DataError
-from seqto.model import prepare
+from seqto.model.float_session import tensors_of
+from seqto.model.prepare import prepare
 
 METHODS = ("minmax", "percentile", "entropy", "mse")
 

@@ -21,7 +21,7 @@ from PIL import Image
 import nets
 import runs
 import seqto
-from seqto.cli import _distinct, main
+from seqto.cli.main import _distinct, main
 
 PICTURES = """
 [model]

@@ -12,16 +12,18 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from seqto import apart, causes, evidence, saturation
-from seqto.assemble import Assembler
-from seqto.calibrate import calibrate
-from seqto.contracts import Json, Plan
-from seqto.cures import changed, cures
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
+from seqto.devices import saturation
 from seqto.devices.ort import Ort
+from seqto.diagnosis import explain, isolated_layers, measure
+from seqto.diagnosis.measure import Scene, gather
+from seqto.diagnosis.remedies import changed, cures
 from seqto.errors import PlanError
-from seqto.evidence import Scene, gather
-from seqto.menu import default_schemes
-from seqto.model import prepare
+from seqto.model.prepare import prepare
+from seqto.records import Json
+from seqto.search.choices import default_schemes
 
 Floats = NDArray[np.float32]
 PRODUCTS = saturation.probe(Ort())
@@ -83,8 +85,8 @@ def _scene(
 
 
 def _diagnosed(scene: Scene) -> dict[str, Json]:
-    measured = {part: gather(part, scene) for part in evidence.PARTS}
-    found = causes.findings({**measured, "int8_products": PRODUCTS})
+    measured = {part: gather(part, scene) for part in measure.PARTS}
+    found = explain.findings({**measured, "int8_products": PRODUCTS})
     assert all(f["event"] == "finding" and f["kind"] == "diagnosis" for f in found)
     return {f["figures"]["cause"]: f for f in found}
 
@@ -164,7 +166,7 @@ def test_a_cure_that_would_saturate_is_warned_of() -> None:
 def test_dynamic_schemes_have_an_exact_twin_without_integer_kernels() -> None:
     scene = _scene(_net({"a": _even(16, 16)}), _uniform(2, 16), mode="dynamic")
     data = scene.assembler.assemble(scene.plan).data
-    twin = onnx.load_from_string(apart.in_float_arithmetic(data))
+    twin = onnx.load_from_string(isolated_layers.in_float_arithmetic(data))
     assert "ConvInteger" in {n.op_type for n in onnx.load_from_string(data).graph.node}
     assert not {n.op_type for n in twin.graph.node} & {"ConvInteger", "MatMulInteger"}
     (got,) = Ort().open(twin.SerializeToString()).run(scene.samples[0])
@@ -285,9 +287,9 @@ def test_activation_outliers_are_named_with_the_gain_of_clipping() -> None:
 
 def test_a_layers_damage_is_that_of_a_model_where_only_it_is_quantized() -> None:
     model = _net({"a": _uneven(16, 16), "b": _even(16, 16), "c": _uneven(16, 16)})
-    scene = _scene(model, _uniform(evidence.DAMAGE_SAMPLES, 16), granularity="tensor")
+    scene = _scene(model, _uniform(measure.DAMAGE_SAMPLES, 16), granularity="tensor")
     damage = gather("damage", scene)["damage"]
-    float_run = apart.open_float(scene.assembler.prepared, ["y"])
+    float_run = isolated_layers.open_float(scene.assembler.prepared, ["y"])
     want = [float_run(x)["y"] for x in scene.samples]
     assert set(damage) == {"a", "b", "c"}
     for name, value in damage.items():
@@ -296,15 +298,17 @@ def test_a_layers_damage_is_that_of_a_model_where_only_it_is_quantized() -> None
         plan = scene.restricted([name]) if name == "c" else alone
         session = scene.exact.open(scene.assembler.assemble(plan).data)
         got = [session.run(x)[0] for x in scene.samples]
-        squares = sum(evidence.energy(a - b) for a, b in zip(got, want, strict=True))
-        assert value == pytest.approx(squares / len(want) / evidence.variance(want), rel=2e-3)
+        squares = sum(measure.energy(a - b) for a, b in zip(got, want, strict=True))
+        assert value == pytest.approx(squares / len(want) / measure.variance(want), rel=2e-3)
 
 
 def test_layers_taken_apart_keep_their_operators_and_constants() -> None:
     scene = _scene(_net({"a": _even(16, 16), "b": _even(16, 16)}), _uniform(1, 16))
     prepared = scene.assembler.prepared
-    values = apart.open_float(prepared, apart.tensors_for(prepared, scene.plan))(scene.samples[0])
-    taken = apart.Apart(scene.assembler, scene.plan, values)
+    values = isolated_layers.open_float(
+        prepared, isolated_layers.tensors_for(prepared, scene.plan)
+    )(scene.samples[0])
+    taken = isolated_layers.Apart(scene.assembler, scene.plan, values)
     whole = onnx.load_from_string(scene.assembler.assemble(scene.plan).data)
     split = onnx.load_from_string(taken.model(scene.plan))
     constants = {t.name: t.raw_data for t in whole.graph.initializer if t.name[0] == "w"}
@@ -328,7 +332,7 @@ def _layers(*rows: Json) -> dict[str, Json]:
 
 
 def test_causes_that_were_not_found_are_said_with_their_zero() -> None:
-    found = causes.findings(_layers(_row()))
+    found = explain.findings(_layers(_row()))
     assert [f["figures"]["cause"] for f in found] == ["saturation", "ranges", "bias", "outliers"]
     assert all("0 layers" in f["message"] for f in found)
     assert all(f["layers"] == [] for f in found)
@@ -336,7 +340,7 @@ def test_causes_that_were_not_found_are_said_with_their_zero() -> None:
 
 def test_a_difference_that_one_bit_less_does_not_cure_is_not_called_saturation() -> None:
     row = _row(off_share=0.5, device_err=0.4, s7_off_share=0.5, s7_device_err=0.4)
-    named = causes.findings(_layers(row))[0]
+    named = explain.findings(_layers(row))[0]
     assert named["message"].startswith("this device's kernels differ from exact arithmetic")
     assert named["layers"] == ["a"]
 
@@ -348,14 +352,14 @@ def test_what_was_tried_says_that_products_saturate_not_the_flags_of_the_cpu() -
         measured = {**_layers(row), "int8_products": {"result": result}}
         for flags in (["avx2"], ["avx2", "avx512_vnni"]):
             measured["layers"]["cpu_flags"] = flags
-            named = causes.findings(measured)[0]
+            named = explain.findings(measured)[0]
             assert (clause in named["message"]) == (result == "saturates")
             assert named["figures"]["int8_products"] == result
 
 
 def test_a_strangers_name_cannot_steer_a_terminal() -> None:
     name = "conv\x1b[2J\n"
-    (named, *_) = causes.findings(_layers(_row(layer=name, off_share=0.5)))
+    (named, *_) = explain.findings(_layers(_row(layer=name, off_share=0.5)))
     assert "\x1b" not in named["message"]
     assert named["layers"] == [name]
 
@@ -366,7 +370,7 @@ def test_few_layers_with_half_of_the_damage_stand_out() -> None:
     steep = {n: 1.0 if n == "l3" else 0.1 for n in names}
     flat = dict.fromkeys(names, 0.1)
     for damage, expected in ((steep, ["l3"]), (flat, [])):
-        found = causes.findings({**rows, "damage": {"damage": damage, "samples": 4}})
+        found = explain.findings({**rows, "damage": {"damage": damage, "samples": 4}})
         assert found[-1]["figures"]["cause"] == "sensitive"
         assert found[-1]["layers"] == expected
 
@@ -376,10 +380,10 @@ def test_layers_that_are_slower_as_integers_are_named_where_a_profile_says_so() 
         {"scheme": "float", "layers_ms": {"a": 1.0, "b": 1.0, "": 5.0}},
         {"scheme": "static-u8-u8-channel", "layers_ms": {"a": 3.0, "b": 0.5, "": 50.0}},
     ]
-    (slower,) = causes.findings({}, profiles=profiles)
+    (slower,) = explain.findings({}, profiles=profiles)
     assert slower["layers"] == ["a"]
     assert slower["figures"]["layers"]["a"]["ms"] == 3.0
-    assert causes.findings({}, profiles=profiles[:1]) == []
+    assert explain.findings({}, profiles=profiles[:1]) == []
 
 
 def test_only_integer_layers_of_uniform_plans_are_slower_as_integers() -> None:
@@ -391,12 +395,12 @@ def test_only_integer_layers_of_uniform_plans_are_slower_as_integers() -> None:
         {"scheme": "alternating", "layers_ms": {"a": 9.0, "b": 9.0}},
     ]
     profiles[1]["integer_layers"] = ["a"]
-    (slower,) = causes.findings({}, profiles=profiles)
+    (slower,) = explain.findings({}, profiles=profiles)
     assert slower["layers"] == ["a"]
     assert slower["figures"]["layers"]["a"]["ms"] == 3.0
-    assert causes.findings({}, profiles=[profiles[0], *profiles[2:]]) == []
+    assert explain.findings({}, profiles=[profiles[0], *profiles[2:]]) == []
     planned = {"scheme": "planned", "integer_layers": ["b"], "layers_ms": {"a": 3.0, "b": 3.0}}
-    (slower,) = causes.findings({}, profiles=[profiles[0], planned])
+    (slower,) = explain.findings({}, profiles=[profiles[0], planned])
     assert slower["layers"] == ["b"]
 
 
@@ -436,7 +440,7 @@ def test_a_plan_that_quantizes_nothing_cannot_be_diagnosed() -> None:
 def test_the_command_prints_one_line_a_cause_and_leaves_only_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from seqto.cli import main
+    from seqto.cli.main import main
 
     onnx.save(_net({"even": _even(16, 16), "uneven": _uneven(16, 16)}), tmp_path / "net.onnx")
     np.savez(tmp_path / "x.npz", x=np.stack(_uniform(6, 16)))

@@ -36,8 +36,8 @@ from PIL import Image
 import nets
 import runs
 from seqto import config
-from seqto.cli import main
-from seqto.job import check_settings
+from seqto.cli.main import main
+from seqto.study.setup import check_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

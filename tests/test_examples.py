@@ -13,7 +13,7 @@ import pytest
 
 import nets
 import runs
-from seqto.testing import check_device
+from seqto.testing.suites import check_device
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 LARGEST_DEVICE = 40  # lines that say something

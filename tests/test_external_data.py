@@ -11,12 +11,13 @@ import onnx
 import pytest
 
 import nets
-from seqto import evaluate, tune
-from seqto.cli import main
+from seqto import tune
+from seqto.cli.main import main
 from seqto.devices.ort import Ort
 from seqto.errors import DeviceError
-from seqto.outputs import Judged
-from seqto.testing import FakeDevice
+from seqto.execution import worker
+from seqto.model.outputs import Judged
+from seqto.testing.fakes import FakeDevice
 
 
 def external(folder: Path) -> Path:
@@ -67,7 +68,7 @@ class Store:
         return 2
 
     def batch(self, _split: str, start: int, stop: int) -> Any:
-        from seqto.samples import Batch
+        from seqto.data.store import Batch
 
         return Batch({"x": np.zeros((stop - start, 1))}, stop - start)
 
@@ -112,8 +113,8 @@ class Channel:
         self.sent.append(message)
 
 
-def bench_with(device: Slow) -> evaluate.Bench:
-    bench = object.__new__(evaluate.Bench)
+def bench_with(device: Slow) -> worker.Bench:
+    bench = object.__new__(worker.Bench)
     bench.device, bench.store = device, Store()  # type: ignore[assignment]
     bench.original, bench.judged = Path("net.onnx"), Judged("y", 0, 1, (0,))
     bench.model_of = lambda _plan: b""  # type: ignore[method-assign]
@@ -133,7 +134,7 @@ LATENCY = {
 
 
 def test_a_latency_job_sends_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "SIGN_OF_LIFE_S", 0.01)
+    monkeypatch.setattr(worker, "SIGN_OF_LIFE_S", 0.01)
     device, channel = Slow(), Channel()
     found = bench_with(device).latency(LATENCY, channel)  # type: ignore[arg-type]
     assert [len(t) for t in found["times_ms"]] == [3, 3, 3]

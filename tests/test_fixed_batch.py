@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import nets
-from seqto import model as onnx_model
 from seqto import tune
-from seqto.calibrate import calibrate
-from seqto.cli import main
-from seqto.contracts import CALIBRATION, EVALUATION
+from seqto.calibration.collect import calibrate
+from seqto.cli.main import main
 from seqto.data.iterable import FromIterable
-from seqto.samples import SampleStore, rows_fed, without_filling
+from seqto.data.store import SampleStore, rows_fed, without_filling
+from seqto.model import prepare as model_prepare
+from seqto.records import CALIBRATION, EVALUATION
 
 SHORT = {"data__calibration": 5, "data__evaluation": 21, "data__report": 9, "search__jobs": 1}
 
@@ -35,7 +35,7 @@ def short_run(tmp_path: Path, batch: int | str, **settings: Any) -> Any:
 
 
 def store_of(tmp_path: Path, batch: int) -> SampleStore:
-    prepared = onnx_model.prepare(nets.residual(batch=batch))
+    prepared = model_prepare.prepare(nets.residual(batch=batch))
     return SampleStore.build(
         FromIterable([*nets.pictures(12)]),
         tmp_path / "store",
@@ -59,9 +59,9 @@ def test_the_last_row_fills_a_batch_and_does_not_count(tmp_path: Path) -> None:
 
 def test_statistics_do_not_count_what_fills_a_batch(tmp_path: Path) -> None:
     store = store_of(tmp_path, 4)
-    fixed = calibrate(onnx_model.prepare(nets.residual(batch=4)), store.calibration)
+    fixed = calibrate(model_prepare.prepare(nets.residual(batch=4)), store.calibration)
     one_by_one = [{"x": x[None]} for b in store.calibration() for x in b["x"][: b.rows]]
-    free = calibrate(onnx_model.prepare(nets.residual()), lambda: one_by_one)
+    free = calibrate(model_prepare.prepare(nets.residual()), lambda: one_by_one)
     assert fixed.samples == free.samples == 5
     for name, mean in free.statistics.means.items():
         assert fixed.statistics.means[name] == pytest.approx(mean, abs=1e-4)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from seqto.errors import ConfigError
-from seqto.testing import InlinePool
-from seqto.workers import Pool
+from seqto.execution.local.pool import Pool
+from seqto.testing.fakes import InlinePool
 
 POOLS = [Pool, InlinePool]
 Json = dict[str, Any]

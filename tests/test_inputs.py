@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from seqto.data.preprocess import Preprocess, fit_picture
 from seqto.errors import ConfigError, DataError
-from seqto.inputs import Preprocess, fit_picture
 
 sides = st.none() | st.integers(1, 500) | st.tuples(st.integers(1, 500), st.integers(1, 500))
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqto.errors import JournalError
-from seqto.journal import Journal, read_events
+from seqto.record.journal import Journal, read_events
 
 RECORDS: list[dict[str, Any]] = [
     {"event": "header", "schema": 1, "model": {"name": "größe/模型 🙂"}},

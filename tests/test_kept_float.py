@@ -17,12 +17,12 @@ import onnxruntime as ort
 import pytest
 
 import nets
-from seqto.assemble import Assembler
-from seqto.calibrate import calibrate
-from seqto.contracts import Plan
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
 from seqto.devices.ort import Ort
-from seqto.evaluate import CONVERSIONS, attribute_times, node_owners
-from seqto.model import Prepared, prepare
+from seqto.devices.ort_profile import CONVERSIONS, attribute_times, node_owners
+from seqto.model.prepare import Prepared, prepare
 
 REQUANTIZER = "WeightBiasQuantization"
 LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import runs
-from seqto.journal import read_events
+from seqto.record.journal import read_events
 
 KILLER = (str(Path(__file__).parent / "killing.py"),)
 

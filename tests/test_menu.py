@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from seqto import menu
-from seqto.contracts import Layer
 from seqto.devices.ort import Ort
+from seqto.records import Layer
+from seqto.search import choices
 
 LAYERS = (
     Layer("conv", "Conv", ("conv",), ("x",), "a", 5000, weight="w1", bias="b1"),
@@ -15,8 +15,8 @@ BYTES = {x.name: 4 * x.parameters for x in LAYERS}
 
 def offered(**more: object) -> dict[str, tuple[str, ...]]:
     settings: dict[str, object] = {"weight_bytes": BYTES, "roundable": frozenset({"conv", "fc"})}
-    constraints = more.pop("constraints", menu.Constraints())
-    found, _ = menu.full_menu(LAYERS, Ort(), constraints, **{**settings, **more})  # type: ignore[arg-type]
+    constraints = more.pop("constraints", choices.Constraints())
+    found, _ = choices.full_menu(LAYERS, Ort(), constraints, **{**settings, **more})  # type: ignore[arg-type]
     return found
 
 
@@ -33,13 +33,15 @@ def test_without_time_nothing_runs_on_integers() -> None:
     assert not [c for codes in found.values() for c in codes if c.startswith(("static", "dynamic"))]
     assert found["add"] == ("fp32",)
     assert "weight-s8-channel-round-output" in found["conv"]
-    _, rows = menu.full_menu(LAYERS, Ort(), menu.Constraints(), weight_bytes=BYTES, timed=False)
+    _, rows = choices.full_menu(
+        LAYERS, Ort(), choices.Constraints(), weight_bytes=BYTES, timed=False
+    )
     (row,) = [r for r in rows if r["code"] == "an integer kernel"]
     assert set(row["layers"]) == {"conv", "dw", "add", "fc"}
 
 
 def test_a_target_that_is_integer_only_keeps_its_kernels_without_time() -> None:
-    found = offered(timed=False, constraints=menu.Constraints(integer_only=True))
+    found = offered(timed=False, constraints=choices.Constraints(integer_only=True))
     assert all(c.startswith("static") for n in ("conv", "dw", "fc") for c in found[n])
     assert "static-u8" in found["add"]
 

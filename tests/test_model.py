@@ -12,13 +12,16 @@ import pytest
 from onnx import helper, numpy_helper
 
 import nets
-from seqto import model as onnx_model
 from seqto.errors import ModelError
-from seqto.layers import OUTPUT_OP
-from seqto.model import load, open_prepared, opset_of, prepare, same_answers, to_bytes
+from seqto.model import files as model_files
+from seqto.model import prepare as model_prepare
+from seqto.model.compare import same_answers
+from seqto.model.files import load, opset_of, to_bytes
+from seqto.model.layers import OUTPUT_OP
+from seqto.model.prepare import open_prepared, prepare
 
 
-def moved(original: Any, prepared: onnx_model.Prepared, feeds: dict[str, Any]) -> float:
+def moved(original: Any, prepared: model_prepare.Prepared, feeds: dict[str, Any]) -> float:
     return same_answers(original.SerializeToString(), to_bytes(prepared.proto), feeds)
 
 
@@ -68,7 +71,7 @@ def test_external_data_are_read_and_count_as_bytes(tmp_path: Path) -> None:
     prepared = prepare(load(path))
     assert moved(nets.residual(), prepared, {"x": nets.pictures(3)}) == 0.0
     inside = path.stat().st_size
-    assert onnx_model.size_of(path) == inside + (tmp_path / "weights.bin").stat().st_size > inside
+    assert model_files.size_of(path) == inside + (tmp_path / "weights.bin").stat().st_size > inside
 
 
 def test_missing_external_data_are_named(tmp_path: Path) -> None:
@@ -128,7 +131,7 @@ def test_every_opset_is_prepared_and_keeps_its_answers(
     prepared = prepare(original)
     rows = 1 if batch == 1 else 4
     assert moved(original, prepared, {"x": nets.pictures(rows)}) < 1e-5
-    assert prepared.opset == max(opset, onnx_model.LOWEST_OPSET) == opset_of(prepared.proto)
+    assert prepared.opset == max(opset, model_prepare.LOWEST_OPSET) == opset_of(prepared.proto)
     assert prepared.inputs[0].shape == (1 if batch == 1 else None, 3, nets.SIDE, nets.SIDE)
 
 
@@ -194,7 +197,7 @@ def test_nodes_of_the_same_name_are_told_apart() -> None:
 
 def test_what_was_saved_is_read_back_the_same(tmp_path: Path) -> None:
     prepared = prepare(nets.branches())
-    onnx_model.save(prepared.proto, tmp_path / "p.onnx")
+    model_files.save(prepared.proto, tmp_path / "p.onnx")
     again = open_prepared(tmp_path / "p.onnx")
     assert again.sha256 == prepared.sha256
     assert again.layers == prepared.layers
@@ -220,7 +223,7 @@ def test_exporters_notes_are_left_out() -> None:
 # ------------------------------------------------------------------------------------- layers
 
 
-def by_name(prepared: onnx_model.Prepared) -> dict[str, tuple[str, ...]]:
+def by_name(prepared: model_prepare.Prepared) -> dict[str, tuple[str, ...]]:
     return {x.name: x.nodes for x in prepared.layers}
 
 
@@ -279,7 +282,7 @@ def with_inputs(*shapes: Sequence[int | str]) -> Any:
 
 
 def test_a_batch_that_one_input_fixes_is_that_of_all() -> None:
-    specs = onnx_model.input_specs(with_inputs(["n", 6], [1, 3], ["n", "l"]))
+    specs = model_prepare.input_specs(with_inputs(["n", 6], [1, 3], ["n", "l"]))
     assert [s.shape for s in specs] == [(1, 6), (1, 3), (1, None)]
 
 
@@ -292,7 +295,7 @@ def test_a_batch_that_one_input_fixes_is_that_of_all() -> None:
 )
 def test_inputs_that_cannot_be_stacked_are_refused(shapes: Any, words: Sequence[str]) -> None:
     with pytest.raises(ModelError) as caught:
-        onnx_model.input_specs(with_inputs(*shapes))
+        model_prepare.input_specs(with_inputs(*shapes))
     assert all(word in str(caught.value) for word in words), caught.value
 
 

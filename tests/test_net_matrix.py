@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 import nets
 from seqto import config, tune
-from seqto.contracts import Fetched
-from seqto.diagnose import diagnose_job
-from seqto.export import rebuild
-from seqto.job import Job, make_job
-from seqto.journal import read_events
-from seqto.once import quantize_once
-from seqto.samples import split_rows
-from seqto.study import FLOAT_MODEL
+from seqto.assembly.rebuild import rebuild
+from seqto.data.splits import split_rows
+from seqto.model.sources.source import Fetched
+from seqto.record.journal import read_events
+from seqto.study.diagnose import diagnose_job
+from seqto.study.one_shot import quantize_once
+from seqto.study.setup import Job, make_job
+from seqto.study.study import FLOAT_MODEL
 
 COUNTS = {"calibration": 8, "evaluation": 8, "report": 8}
 SAMPLES = sum(COUNTS.values())

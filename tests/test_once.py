@@ -11,11 +11,11 @@ import onnx
 import pytest
 
 from seqto import config
-from seqto.contracts import Fetched
 from seqto.errors import ConfigError, DataError, DeviceError, JournalError, PlanError
-from seqto.job import Job, make_job
-from seqto.journal import Journal
-from seqto.once import analyze, opened, quantize_once, settings_for_one
+from seqto.model.sources.source import Fetched
+from seqto.record.journal import Journal
+from seqto.study.one_shot import analyze, opened, quantize_once, settings_for_one
+from seqto.study.setup import Job, make_job
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_analysis_ranks_every_layer_and_leaves_only_its_files(model: Path, tmp_p
 def test_the_table_of_an_analysis_can_be_printed(model: Path, tmp_path: Path) -> None:
     from rich.console import Console
 
-    from seqto.reports.terminal import layers_table
+    from seqto.report.terminal import layers_table
 
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
@@ -229,7 +229,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(model: Path, tmp_path:
 def test_export_quantizes_a_model_without_a_run(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from seqto.cli import main
+    from seqto.cli.main import main
 
     out = tmp_path / "q.onnx"
     arguments = ["export", str(model), "-o", str(out), "--exclude", "fc", "--mode", "weight"]

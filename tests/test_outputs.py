@@ -11,9 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nets
-from seqto import ConfigError, ModelError, outputs, tune
-from seqto import model as onnx_model
-from seqto.contracts import Result
+from seqto import ConfigError, ModelError, tune
+from seqto.api import Result
+from seqto.model import compare as model_compare
+from seqto.model import outputs
+from seqto.model import prepare as model_prepare
 
 DATA = nets.pictures(110)
 
@@ -68,7 +70,7 @@ def loss_of(result: Result) -> float:
 
 
 def chosen(proto: Any, wanted: str | None = None) -> outputs.Judged:
-    prepared = onnx_model.prepare(proto)
+    prepared = model_prepare.prepare(proto)
     return outputs.choose(prepared.proto, prepared.layers, wanted=wanted)
 
 
@@ -132,7 +134,7 @@ def test_inputs_of_other_types_are_refused_in_one_line() -> None:
         proto = nets.residual()
         proto.graph.input.append(made)
         with pytest.raises(ModelError, match=f"input 's' {what}"):
-            onnx_model.input_specs(proto)
+            model_prepare.input_specs(proto)
 
 
 # --------------------------------------------------------------------------------- their losses
@@ -196,4 +198,4 @@ def test_preparing_is_checked_on_outputs_of_every_type() -> None:
     proto = unusable()
     onnx.checker.check_model(proto)
     data = proto.SerializeToString()
-    assert onnx_model.same_answers(data, data, {"x": DATA[:2]}) == 0.0
+    assert model_compare.same_answers(data, data, {"x": DATA[:2]}) == 0.0

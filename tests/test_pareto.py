@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqto.pareto import dominates, front, hypervolume, top, wilson
+from seqto.selection.pareto import dominates, front, hypervolume, top
+from seqto.tasks.intervals import wilson
 
 Points = list[tuple[float, ...]]
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import runs
 from seqto import Result, tune
-from seqto.candidate import Candidate
-from seqto.contracts import Ask, Plan
-from seqto.judge import Judge, Reference
+from seqto.assembly.plan import Plan
+from seqto.search.strategy import Ask
+from seqto.study.running_trial import Candidate
 from seqto.tasks.classification import Classification
+from seqto.tasks.scoring import Judge, Reference
 
 ROWS, CLASSES, CHUNK = 40, 5, 8
 

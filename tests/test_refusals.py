@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from seqto.contracts import Failure, Layer, Plan
-from seqto.refusals import narrow
+from seqto.assembly.plan import Plan
+from seqto.records import Failure, Layer
+from seqto.search.support import narrow
 
 LAYERS = [Layer(f"l{i}", "Conv", (f"l{i}",), (f"t{i}",), f"t{i + 1}", 1) for i in range(8)]
 CODE = "dynamic-s8-tensor"

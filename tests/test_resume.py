@@ -13,10 +13,11 @@ import pytest
 import nets
 import runs
 from seqto import tune
-from seqto.contracts import Ask, Plan
+from seqto.assembly.plan import Plan
+from seqto.data.splits import split_rows
 from seqto.errors import JournalError, PlanError
-from seqto.journal import Journal, read_events
-from seqto.samples import split_rows
+from seqto.record.journal import Journal, read_events
+from seqto.search.strategy import Ask
 
 DEVICE = '''
 from dataclasses import dataclass, field

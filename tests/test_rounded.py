@@ -8,13 +8,19 @@ import onnx
 import pytest
 
 import nets
-from seqto import rounded
-from seqto.calibrate import calibrate, save_statistics
-from seqto.contracts import Failure, Plan
+from seqto.assembly import rounded_weights
+from seqto.assembly.assembler import open_assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration import gram
+from seqto.calibration.collect import calibrate
+from seqto.calibration.statistics import save_statistics
 from seqto.errors import DeviceError
-from seqto.model import Prepared, open_prepared, prepare, save
-from seqto.variants import MODEL_FILE, STATISTICS_FILE, open_assembler, place_of
-from seqto.workers import Ticket
+from seqto.execution.local.pool import Ticket
+from seqto.model.files import save
+from seqto.model.prepare import Prepared, open_prepared, prepare
+from seqto.records import Failure
+from seqto.study import round_weights
+from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, place_of
 
 
 def feeds() -> list[dict[str, Any]]:
@@ -45,23 +51,23 @@ class InThisProcess:
         place = self.folder / "variants" / job["variant"]
         prepared = open_prepared(place / MODEL_FILE)
         layers = [x for x in prepared.layers if x.name in job["layers"]]
-        found = rounded.round_layers(prepared, feeds, layers, job["kinds"])
-        rows = rounded.save(found, place / job["file"])
+        found = rounded_weights.round_layers(prepared, feeds, layers, job["kinds"])
+        rows = rounded_weights.save(found, place / job["file"])
         return Ticket(job, self.jobs, result={"rows": rows}, failure=self.failure)
 
 
 def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> None:
     prepared = a_variant(tmp_path)
     pool = InThisProcess(tmp_path)
-    rounding = rounded.Rounding(pool, tmp_path, ("s8", "s4"))  # type: ignore[arg-type]
-    assert rounded.load(place_of(tmp_path)) == {}
+    rounding = round_weights.Rounding(pool, tmp_path, ("s8", "s4"))  # type: ignore[arg-type]
+    assert rounded_weights.load(place_of(tmp_path)) == {}
     rounding.ensure("base")
     jobs = pool.jobs
     rounding.ensure("base")
     assert pool.jobs == jobs == 2
-    layers = [x for x in prepared.layers if rounded.columns_of(x, prepared)]
-    want = rounded.round_layers(prepared, feeds, layers, ("s8", "s4"))
-    got = rounded.load(place_of(tmp_path))
+    layers = [x for x in prepared.layers if gram.columns_of(x, prepared)]
+    want = rounded_weights.round_layers(prepared, feeds, layers, ("s8", "s4"))
+    got = rounded_weights.load(place_of(tmp_path))
     assert set(got) == set(want) == {(x.name, k) for x in layers for k in ("s8", "s4")}
     for key, q in want.items():
         np.testing.assert_array_equal(got[key].data, q.data)
@@ -75,20 +81,20 @@ def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> N
 def test_a_share_that_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     a_variant(tmp_path)
     pool = InThisProcess(tmp_path, Failure("crash", "no memory"))
-    rounding = rounded.Rounding(pool, tmp_path, ("s8",))  # type: ignore[arg-type]
+    rounding = round_weights.Rounding(pool, tmp_path, ("s8",))  # type: ignore[arg-type]
     with pytest.raises(DeviceError, match="rounding weights for the output failed: no memory"):
         rounding.ensure("base")
-    assert rounded.load(place_of(tmp_path)) == {}
+    assert rounded_weights.load(place_of(tmp_path)) == {}
 
 
 def test_shares_hold_every_layer_once_and_fit_into_memory() -> None:
     columns = {f"l{i}": 100 * (i + 1) for i in range(24)}
-    groups = rounded.shares(columns, 2)
+    groups = round_weights.shares(columns, 2)
     assert sorted(n for g in groups for n in g) == sorted(columns)
     assert len(groups) == 2
-    many = rounded.shares(dict.fromkeys((f"l{i}" for i in range(40)), 2560), 2)
-    assert max(len(g) * 8 * 2560**2 for g in many) <= rounded.SHARE_BYTES
-    assert rounded.shares({}, 2) == []
+    many = round_weights.shares(dict.fromkeys((f"l{i}" for i in range(40)), 2560), 2)
+    assert max(len(g) * 8 * 2560**2 for g in many) <= round_weights.SHARE_BYTES
+    assert round_weights.shares({}, 2) == []
 
 
 def test_a_view_is_the_matrix_that_the_convolution_multiplies() -> None:
@@ -100,7 +106,7 @@ def test_a_view_is_the_matrix_that_the_convolution_multiplies() -> None:
     (layer,) = [x for x in prepared.layers if x.weight]
     value = np.random.default_rng(0).normal(size=(1, 3, 9, 8)).astype(np.float32)
     weight = onnx.numpy_helper.to_array(prepared.proto.graph.initializer[0])
-    got = rounded.View.of(layer, prepared).rows(value) @ weight.reshape(5, -1).T
+    got = gram.View.of(layer, prepared).rows(value) @ weight.reshape(5, -1).T
     want = nets.run(prepared.proto, {"x": value})[0][0].reshape(5, -1).T
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
@@ -111,5 +117,5 @@ def test_what_is_no_single_matrix_is_left_to_the_nearest() -> None:
     wide = net.add("Conv", [grouped, net.weight(4, 4, 3, 3)], dilations=[2, 2], pads=[2, 2, 2, 2])
     net.add("Conv", [wide, net.weight(4, 4, 1, 1)], output="y")
     prepared = prepare(net.model({"x": ["N", 4, 6, 6]}, {"y": ["N", 4, 6, 6]}))
-    found = [rounded.columns_of(x, prepared) for x in prepared.layers if x.weight]
+    found = [gram.columns_of(x, prepared) for x in prepared.layers if x.weight]
     assert found == [None, None, 4]

@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
-from seqto.assemble import Assembler, Statistics, unfit
-from seqto.calibrate import tensors_of
-from seqto.contracts import Plan, Scheme
-from seqto.model import Prepared, load, prepare
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.statistics import Statistics
+from seqto.model.files import load
+from seqto.model.float_session import tensors_of
+from seqto.model.prepare import Prepared, prepare
+from seqto.schemes.limits import unfit
+from seqto.schemes.scheme import Scheme
 
 ZOO = Path(__file__).resolve().parents[2] / "shared" / "zoo"
 RECORDED = Path(__file__).parent / "same_bytes.json"

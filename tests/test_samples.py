@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from seqto.contracts import Json, Sample
+from seqto.data.preprocess import Preprocess, fit_picture, normalise
+from seqto.data.splits import split_rows
+from seqto.data.store import SampleStore
 from seqto.errors import DataError
-from seqto.inputs import InputSpec, Preprocess, fit_picture, normalise
-from seqto.samples import SampleStore, split_rows
+from seqto.records import InputSpec, Json, Sample
 
 PICTURE = InputSpec("image", (None, 3, 8, 8))
 PLAIN = Preprocess(crop=8, mean=(10.0, 20.0, 30.0), std=(2.0, 3.0, 4.0))

@@ -9,13 +9,14 @@ import numpy as np
 import onnx
 import pytest
 
-from seqto import saturation
-from seqto.contracts import Failure
+from seqto.devices import saturation
 from seqto.devices.ort import Ort
 from seqto.errors import DeviceError
-from seqto.reports import sentences
-from seqto.testing import FakeDevice
-from seqto.workers import Ticket
+from seqto.execution.local.pool import Ticket
+from seqto.records import Failure
+from seqto.report import wording
+from seqto.study import check_saturation
+from seqto.testing.fakes import FakeDevice
 
 
 def answers(matmul: float, conv: float) -> list[Any]:
@@ -85,13 +86,13 @@ class OneTicket:
 
 
 def test_a_worker_that_dies_of_it_leaves_a_reason() -> None:
-    found = saturation.ask(OneTicket(Failure("crash", "SIGILL")))  # type: ignore[arg-type]
+    found = check_saturation.ask(OneTicket(Failure("crash", "SIGILL")))  # type: ignore[arg-type]
     assert (found["result"], found["reason"]) == ("unknown", "SIGILL")
 
 
 def test_the_report_says_it_in_a_line() -> None:
     def said(found: Any) -> str:
-        return sentences.int8_products({"int8_products": found})
+        return wording.int8_products({"int8_products": found})
 
     assert said(saturation.judge(answers(1, 1))) == "int8 products: exact"
     mixed = saturation.judge(answers(IN_PAIRS, 1))

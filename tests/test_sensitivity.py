@@ -16,12 +16,12 @@ from onnxruntime.quantization import qdq_loss_debug
 
 import nets
 import stock
-from seqto.assemble import Assembler
-from seqto.calibrate import calibrate
-from seqto.contracts import Plan
-from seqto.menu import default_schemes
-from seqto.model import prepare
-from seqto.sensitivity import decibel, layer_errors, rank
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
+from seqto.diagnosis.layer_errors import decibel, layer_errors, rank
+from seqto.model.prepare import prepare
+from seqto.search.choices import default_schemes
 
 
 def feeds(count: int) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from seqto.errors import ConfigError
-from seqto.reports.json_file import build_report
-from seqto.serve import live_view, make_server, start, url_of
+from seqto.report.json_file import build_report
+from seqto.report.live import live_view, make_server, start, url_of
 
 sys.path.insert(0, str(Path(__file__).parent / "reports"))
 from synthetic import EVIL_NAMES, journal

@@ -9,9 +9,9 @@ import pytest
 
 import runs
 from seqto import tune
-from seqto.cli import main
+from seqto.cli.main import main
 from seqto.errors import ConfigError
-from seqto.journal import read_events
+from seqto.record.journal import read_events
 
 PLUGINS = '''
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def test_what_the_chosen_plugin_does_not_take_is_refused_in_one_line(
 
 
 def test_a_setting_for_a_strategy_that_is_given_as_an_object_is_refused(tmp_path: Path) -> None:
-    from seqto.strategies.stepwise import Stepwise
+    from seqto.search.strategies.stepwise import Stepwise
 
     config = runs.write_config(tmp_path)
     with pytest.raises(ConfigError, match=r"search\.order"):

@@ -28,12 +28,14 @@ from numpy.typing import NDArray
 
 import nets
 import stock
-from seqto.assemble import Assembler
-from seqto.calibrate import calibrate
-from seqto.contracts import Layer, Plan
-from seqto.layers import OUTPUT_OP
-from seqto.menu import default_schemes
-from seqto.model import Prepared, load, prepare
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
+from seqto.model.files import load
+from seqto.model.layers import OUTPUT_OP
+from seqto.model.prepare import Prepared, prepare
+from seqto.records import Layer
+from seqto.search.choices import default_schemes
 
 Feeds = list[dict[str, NDArray[Any]]]
 

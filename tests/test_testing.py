@@ -10,20 +10,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from seqto.contracts import Answers, Ask, Json, Layer, Plan, Sample, Scheme, Space
+from seqto.assembly.plan import Plan
 from seqto.data.arrays import Arrays
 from seqto.data.iterable import FromIterable
 from seqto.devices.ort import Ort
-from seqto.strategies.stepwise import Stepwise
+from seqto.records import Json, Layer, Sample
+from seqto.schemes.scheme import Scheme
+from seqto.search.space import Space
+from seqto.search.strategies.stepwise import Stepwise
+from seqto.search.strategy import Answers, Ask
 from seqto.tasks.classification import Classification
-from seqto.testing import (
-    FakeDevice,
-    FakeTask,
-    check_data,
-    check_device,
-    check_strategy,
-    check_task,
-)
+from seqto.testing.fakes import FakeDevice, FakeTask
+from seqto.testing.suites import check_data, check_device, check_strategy, check_task
 
 
 @pytest.mark.parametrize("device", [FakeDevice(), Ort(), Ort(optimize=False)], ids=str)

@@ -9,8 +9,10 @@ import pytest
 
 import nets
 from seqto import tune
-from seqto.contracts import Layer, Plan, Space
-from seqto.strategies.stepwise import Stepwise
+from seqto.assembly.plan import Plan
+from seqto.records import Layer
+from seqto.search.space import Space
+from seqto.search.strategies.stepwise import Stepwise
 
 CORRECTED = ("bias-correction",)
 

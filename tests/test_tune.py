@@ -19,14 +19,16 @@ import pytest
 
 import nets
 import runs
-from seqto import Result, saturation, tune
-from seqto.cli import main
-from seqto.contracts import Ask, Plan
+from seqto import Result, tune
+from seqto.assembly.plan import Plan
+from seqto.cli.main import main
+from seqto.devices import saturation
 from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, JournalError
-from seqto.journal import read_events
-from seqto.model import sha256_of_file
-from seqto.variants import variant_of
+from seqto.model.files import sha256_of_file
+from seqto.record.journal import read_events
+from seqto.search.strategy import Ask
+from seqto.transforms.variants import variant_of
 
 
 def seqto(*words: str | Path) -> tuple[int, str, str]:
@@ -282,7 +284,7 @@ def test_the_same_inputs_at_another_place_go_on(done: Done, tmp_path: Path) -> N
 
 
 def test_a_folder_that_another_process_writes_to_is_refused(done: Done, tmp_path: Path) -> None:
-    from seqto.journal import Journal
+    from seqto.record.journal import Journal
 
     run = done.copy(tmp_path)
     with Journal.open(run / "journal.jsonl"):
@@ -466,7 +468,7 @@ def test_tune_returns_what_the_report_says(done: Done, tmp_path: Path) -> None:
 def test_the_trials_of_a_result_follow_their_numbers_whichever_was_done_first(
     done: Done, tmp_path: Path
 ) -> None:
-    from seqto.tune import write_outputs
+    from seqto.api import write_outputs
 
     run = done.copy(tmp_path)
     events = read_events(run / "journal.jsonl")

@@ -18,7 +18,7 @@ import pytest
 
 import nets
 import runs
-from seqto.cli import main
+from seqto.cli.main import main
 
 MINE = b"the user's own"
 
@@ -178,7 +178,7 @@ def test_samples_of_the_users_are_neither_used_nor_removed(done: Done, tmp_path:
 def test_what_is_no_longer_recommended_is_removed_if_the_run_wrote_it(
     done: Done, tmp_path: Path
 ) -> None:
-    from seqto.own_files import OwnFiles
+    from seqto.record.own_files import OwnFiles
 
     run = done.copy(tmp_path)
     OwnFiles.read(run).write(run / "models" / "trial-7.onnx", b"ours")
@@ -278,7 +278,7 @@ def test_a_trial_number_that_is_no_count_never_becomes_a_path(
 @pytest.mark.parametrize("name", ["../../x", "..", "a/b", "", "a\0b", 7])
 def test_a_transform_that_is_no_plain_name_never_becomes_a_path(tmp_path: Path, name: Any) -> None:
     from seqto.errors import PlanError
-    from seqto.variants import place_of
+    from seqto.transforms.variants import place_of
 
     with pytest.raises(PlanError, match="transform"):
         place_of(tmp_path, [name])

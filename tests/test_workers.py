@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from seqto.errors import DeviceError, ModelError
-from seqto.workers import Pool, Ticket
+from seqto.execution.local.pool import Pool, Ticket
 
 Json = dict[str, Any]
 

@@ -10,10 +10,12 @@ import pytest
 
 import runs
 from seqto import config
-from seqto.contracts import Fetched
-from seqto.job import make_job
-from seqto.model import load, prepare, same_answers, to_bytes
-from seqto.workplace import Counts, build_store
+from seqto.model.compare import same_answers
+from seqto.model.files import load, to_bytes
+from seqto.model.prepare import prepare
+from seqto.model.sources.source import Fetched
+from seqto.study.setup import make_job
+from seqto.study.workspace import Counts, build_store
 
 ZOO = Path(__file__).resolve().parents[2] / "shared" / "zoo"
 CLASSIFIERS = (

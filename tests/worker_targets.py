@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import seqto.errors
-from seqto.wire import Channel, Handler
+from seqto.execution.local.worker_process import Channel, Handler
 
 Json = dict[str, Any]
 

@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
-    from seqto.contracts import (
-        Data,
-        Device,
-        Layer,
-        Measurement,
-        Plan,
-        Result,
-        Scheme,
-        Session,
-        Strategy,
-        Task,
-        Trial,
-    )
+    from seqto.api import Result, tune
+    from seqto.assembly.plan import Plan
+    from seqto.data.data import Data
+    from seqto.devices.device import Device, Session
     from seqto.errors import (
         ConfigError,
         DataError,
@@ -32,21 +23,12 @@ if TYPE_CHECKING:
         PlanError,
         SeqtoError,
     )
-    from seqto.tune import tune
+    from seqto.record.trial import Trial
+    from seqto.records import Layer, Measurement
+    from seqto.schemes.scheme import Scheme
+    from seqto.search.strategy import Strategy
+    from seqto.tasks.task import Task
 
-_CONTRACTS = (
-    "Data",
-    "Device",
-    "Layer",
-    "Measurement",
-    "Plan",
-    "Result",
-    "Scheme",
-    "Session",
-    "Strategy",
-    "Task",
-    "Trial",
-)
 _ERRORS = (
     "ConfigError",
     "DataError",
@@ -57,8 +39,18 @@ _ERRORS = (
     "SeqtoError",
 )
 _HOMES = {
-    "tune": "seqto.tune",
-    **dict.fromkeys(_CONTRACTS, "seqto.contracts"),
+    "tune": "seqto.api",
+    "Result": "seqto.api",
+    "Data": "seqto.data.data",
+    "Device": "seqto.devices.device",
+    "Session": "seqto.devices.device",
+    "Layer": "seqto.records",
+    "Measurement": "seqto.records",
+    "Plan": "seqto.assembly.plan",
+    "Scheme": "seqto.schemes.scheme",
+    "Strategy": "seqto.search.strategy",
+    "Task": "seqto.tasks.task",
+    "Trial": "seqto.record.trial",
     **dict.fromkeys(_ERRORS, "seqto.errors"),
 }
 

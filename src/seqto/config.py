@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqto.contracts import ACTIVATION_TYPES, RANGES, TOLERANCE, WEIGHT_TYPES, Json, Scheme
 from seqto.errors import ConfigError, nearest
+from seqto.records import Json
+from seqto.schemes.scheme import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Scheme
+from seqto.selection.recommend import TOLERANCE
 
 
 def _help(text: str, default: Any = None) -> Any:
@@ -152,6 +154,7 @@ class Settings:
 
 SECTIONS = tuple(f.name for f in dataclasses.fields(Settings) if f.name != "given")
 
+
 # settings that may change between two calls on one run folder: no figure that was measured
 # depends on them. Objectives and tolerance decide what is tried next and what is recommended.
 # A device's own fields are free where their metadata say so.
@@ -175,6 +178,8 @@ FREE = frozenset(
         "data.chunk",
     )
 )
+
+
 PATHS = ("model.path", "data.images", "data.labels", "data.arrays")
 
 
@@ -190,6 +195,8 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "search.order": ("worst", "reverse", "random"),
     "search.objectives": ("loss", "size", "latency", "accuracy_drop"),
 }
+
+
 AT_LEAST_ONE = (
     ("data", ("random", "calibration", "evaluation")),
     ("analysis", ("samples",)),
@@ -198,12 +205,16 @@ AT_LEAST_ONE = (
     ("constraints", ("max_opset",)),
     ("task", ("top_k",)),
 )
+
+
 NOT_NEGATIVE = (
     ("data", ("report", "chunk")),
     ("analysis", ("qdq_weight", "xmodel_weight")),
     ("search", ("jobs", "max_minutes")),
     ("device", ("threads", "timeout_s", "latency_s")),
 )
+
+
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **{f"{section}.{key}": (1, math.inf) for section, keys in AT_LEAST_ONE for key in keys},
     **{f"{section}.{key}": (0, math.inf) for section, keys in NOT_NEGATIVE for key in keys},

@@ -13,6 +13,8 @@ from typing import IO
 from seqto.errors import ConfigError, JournalError, SeqtoError
 
 TEMPORARY = ".seqto-"  # how the names of unfinished files and folders begin
+
+
 _HINTS = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
@@ -20,6 +22,8 @@ _HINTS = {
     errno.EISDIR: "give the name of a file",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+
+
 _SHOWN = 200  # characters of a path that a message repeats
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from seqto.errors import ConfigError, nearest
 
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
-    "seqto.devices": {"ort": "seqto.devices.ort:Ort", "tvm": "seqto.devices.tvm:Tvm"},
+    "seqto.devices": {"ort": "seqto.devices.ort:Ort", "tvm": "seqto.devices.tvm.device:Tvm"},
     "seqto.tasks": {"classification": "seqto.tasks.classification:Classification"},
     "seqto.strategies": {
-        "stepwise": "seqto.strategies.stepwise:Stepwise",
-        "frontier": "seqto.strategies.frontier:Frontier",
-        "evolve": "seqto.strategies.evolve:Evolve",
+        "stepwise": "seqto.search.strategies.stepwise:Stepwise",
+        "frontier": "seqto.search.strategies.frontier:Frontier",
+        "evolve": "seqto.search.strategies.evolve:Evolve",
     },
     "seqto.transforms": {
         "equalize": "seqto.transforms.equalize:Equalize",
@@ -25,6 +25,8 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "denormals": "seqto.transforms.denormals:Denormals",
     },
 }
+
+
 NAMES: Mapping[str, str] = {
     "seqto.devices": "device",
     "seqto.tasks": "task",

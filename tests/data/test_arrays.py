@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from seqto.data.arrays import Arrays
+from seqto.data.preprocess import Preprocess, normalise
+from seqto.data.splits import split_rows
+from seqto.data.store import SampleStore
 from seqto.errors import DataError
-from seqto.inputs import InputSpec, Preprocess, normalise
-from seqto.samples import SampleStore, split_rows
+from seqto.records import InputSpec
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 6, 5, 3), dtype=np.uint8)
 LABELS = np.arange(12)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from seqto.data.iterable import FromIterable
+from seqto.data.store import SampleStore
 from seqto.errors import DataError
-from seqto.inputs import InputSpec
-from seqto.samples import SampleStore
+from seqto.records import InputSpec
 
 
 class Lazy:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from seqto.data.pictures import Pictures
+from seqto.data.preprocess import Preprocess, fit_picture, normalise
+from seqto.data.store import SampleStore
 from seqto.errors import DataError
-from seqto.inputs import InputSpec, Preprocess, fit_picture, normalise
-from seqto.samples import SampleStore
+from seqto.records import InputSpec
 
 
 def picture(path: Path, *, seed: int = 0, size: tuple[int, int] = (20, 30)) -> NDArray[np.uint8]:

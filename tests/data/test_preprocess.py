@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from seqto.data.preprocess import PRESETS, from_settings, preset
+from seqto.data.preprocess import Preprocess
+from seqto.data.presets import PRESETS, from_settings, preset
 from seqto.errors import ConfigError
-from seqto.inputs import Preprocess
 
 ZOO = Path(__file__).parents[3] / "shared" / "zoo"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqto.contracts import Data
+from seqto.data.data import Data
 from seqto.data.random_inputs import RandomInputs
+from seqto.data.store import SampleStore
 from seqto.errors import DataError
-from seqto.inputs import InputSpec
-from seqto.samples import SampleStore
+from seqto.records import InputSpec
 
 SPECS = (
     InputSpec("x", (None, 3, None, 16)),

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from seqto.devices.tvm import PRESETS, Tvm
-from seqto.devices.tvm_rpc import LocalServer, shut_down
+from seqto.devices.tvm.device import PRESETS, Tvm
+from seqto.devices.tvm.rpc import LocalServer, shut_down
 
 
 @pytest.fixture(scope="module")

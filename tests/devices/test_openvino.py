@@ -15,14 +15,14 @@ import onnxruntime
 import pytest
 
 import nets
-from seqto.assemble import Assembler
-from seqto.calibrate import calibrate
-from seqto.contracts import Plan
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
+from seqto.devices.available import usable_devices
 from seqto.devices.ort import Ort
-from seqto.devices_here import usable_devices
+from seqto.devices.ort_profile import attribute_times, node_owners
 from seqto.errors import DeviceError
-from seqto.evaluate import attribute_times, node_owners
-from seqto.model import prepare
+from seqto.model.prepare import prepare
 
 PROVIDER = "OpenVINOExecutionProvider"
 pytestmark = [
@@ -88,8 +88,8 @@ def test_it_is_listed_as_usable() -> None:
 
 
 def test_a_whole_run_on_it_says_where_the_layers_ran(tmp_path: Path) -> None:
-    from seqto.demo_run import demo_job
-    from seqto.tune import run
+    from seqto.demo.run import demo_job
+    from seqto.study.run import run
 
     few = {f"data.{split}": 40 for split in ("calibration", "evaluation", "report")}
     few |= {"device.provider": "openvino", "device.latency_s": 0.05, "search.jobs": 1}

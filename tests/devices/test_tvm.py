@@ -31,10 +31,12 @@ from tvm_models import (
 )
 from tvm_rooms import opened, tvm_test
 
-from seqto.contracts import Device, Layer, Scheme, Session
-from seqto.devices import tvm_rpc
-from seqto.devices.tvm import PRESETS, Tvm, preset
+from seqto.devices.device import Device, Session
+from seqto.devices.tvm import rpc
+from seqto.devices.tvm.device import PRESETS, Tvm, preset
 from seqto.errors import ConfigError, DeviceError
+from seqto.records import Layer
+from seqto.schemes.scheme import Scheme
 
 pytestmark = pytest.mark.usefixtures("no_server_outlives_the_tests")
 
@@ -164,16 +166,16 @@ def test_device_and_session_keep_the_contract(llvm: Tvm) -> None:
 def test_the_same_model_is_compiled_once(
     llvm: Tvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqto.devices import tvm_compile
+    from seqto.devices.tvm import compile
 
     counted: list[Path] = []
-    real = tvm_compile._compile
+    real = compile._compile
 
     def counting(module: Any, recipe: Any, *, path: Path) -> None:
         counted.append(path)
         real(module, recipe, path=path)
 
-    monkeypatch.setattr(tvm_compile, "_compile", counting)
+    monkeypatch.setattr(compile, "_compile", counting)
     here = dataclasses.replace(llvm, cache=str(tmp_path / "new"))
     for _ in range(2):
         with opened(here, float_model()) as session:
@@ -313,6 +315,6 @@ def test_without_tvm_the_reason_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 
 def test_a_call_that_takes_too_long_is_given_up() -> None:
     started = time.monotonic()
-    with pytest.raises(tvm_rpc.LinkLostError):
-        tvm_rpc.within(0.1, lambda: time.sleep(2))
+    with pytest.raises(rpc.LinkLostError):
+        rpc.within(0.1, lambda: time.sleep(2))
     assert time.monotonic() - started < 1

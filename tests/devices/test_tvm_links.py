@@ -21,9 +21,9 @@ import pytest
 from tvm_models import exact, float_model, pictures, static_model
 from tvm_rooms import opened, tvm_test
 
-from seqto.devices import tvm_rpc
-from seqto.devices.tvm import Tvm, preset
-from seqto.devices.tvm_rpc import LOOPBACK, LocalServer, free_port
+from seqto.devices.tvm import rpc
+from seqto.devices.tvm.device import Tvm, preset
+from seqto.devices.tvm.rpc import LOOPBACK, LocalServer, free_port
 from seqto.errors import DeviceError
 
 pytestmark = pytest.mark.usefixtures("no_server_outlives_the_tests")
@@ -111,7 +111,7 @@ def test_a_server_that_never_comes_is_an_error_in_time(llvm: Tvm) -> None:
 def test_a_server_that_stops_answering_is_an_error_in_time(
     llvm: Tvm, server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tvm_rpc, "_PING_LIMIT_S", 1.0)
+    monkeypatch.setattr(rpc, "_PING_LIMIT_S", 1.0)
     there = dataclasses.replace(
         llvm, address=server.address, retries=1, session_timeout_s=4, connect_timeout_s=2
     )
@@ -155,7 +155,7 @@ def test_a_killed_process_leaves_no_server_behind(compiled_models: str) -> None:
         print(session._link._server.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    root = str(Path(tvm_rpc.__file__).parents[2])
+    root = str(Path(rpc.__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env={**os.environ, "PYTHONPATH": root},

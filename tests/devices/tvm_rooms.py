@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seqto.devices.tvm import Tvm
+from seqto.devices.tvm.device import Tvm
 
 needs_tvm = [
     pytest.mark.tvm,

@@ -6,18 +6,9 @@ import hashlib
 import random
 from typing import Any
 
-from seqto.contracts import (
-    EVALUATION,
-    REPORT,
-    Failure,
-    Latency,
-    Layer,
-    LayerError,
-    Loss,
-    Measurement,
-    Plan,
-    Trial,
-)
+from seqto.assembly.plan import Plan
+from seqto.record.trial import Trial
+from seqto.records import EVALUATION, REPORT, Failure, Latency, Layer, LayerError, Loss, Measurement
 
 Event = dict[str, Any]
 

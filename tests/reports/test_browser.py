@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from synthetic import EVIL_NAMES, Event, journal
 
-from seqto.reports.html_page import write_page
-from seqto.reports.json_file import build_report
-from seqto.serve import live_view
+from seqto.report.html_page import write_page
+from seqto.report.json_file import build_report
+from seqto.report.live import live_view
 
 pytestmark = pytest.mark.browser
 selenium = pytest.importorskip("selenium")
@@ -113,11 +113,11 @@ def pinned(browser: Any) -> list[int]:
 
 
 def test_the_page_shows_the_whole_report(browser: Any, tmp_path: Path) -> None:
-    from seqto.reports import sentences
+    from seqto.report import wording
 
     report = show(browser, tmp_path, journal())
-    assert text(browser, "#sentence") == sentences.recommendation(report)
-    assert text(browser, "#command") == sentences.export_command(report, folder=str(tmp_path))
+    assert text(browser, "#sentence") == wording.recommendation(report)
+    assert text(browser, "#command") == wording.export_command(report, folder=str(tmp_path))
     assert len(browser.find_elements(By.CSS_SELECTOR, "#trial-table tbody tr")) == 30
     assert len(browser.find_elements(By.CSS_SELECTOR, "#layer-table tbody tr")) == 24
     assert set(points(browser)) == {t["number"] for t in report["trials"] if t["loss"]}

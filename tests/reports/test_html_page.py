@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import EVIL_NAMES, journal
 
-from seqto.reports.html_page import embed, page_data, render, render_index, write_page
-from seqto.reports.json_file import build_report
+from seqto.report.html_page import embed, page_data, render, render_index, write_page
+from seqto.report.json_file import build_report
 
 ASSETS = resources.files("seqto.reports") / "assets"
 

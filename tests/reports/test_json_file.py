@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from synthetic import EVIL_NAMES, Event, journal
 
 from seqto.errors import JournalError
-from seqto.reports import json_file, sentences
-from seqto.reports.json_file import build_report, write_report
+from seqto.report import wording
+from seqto.report.json_file import build_report, write_report
+from seqto.selection import objectives
 
 SCHEMA = json.loads(
     (resources.files("seqto.reports") / "assets" / "report.schema.json").read_text("utf-8")
@@ -55,7 +56,7 @@ def test_every_prefix_of_a_journal_gives_a_report() -> None:
         report = build_report(events[:end])
         check(report)
         assert report["status"] == ("done" if end == len(events) else "running")
-        assert sentences.recommendation(report)
+        assert wording.recommendation(report)
 
 
 def test_building_changes_no_event_and_gives_the_same_twice() -> None:
@@ -80,7 +81,7 @@ def test_the_front_is_what_nothing_beats() -> None:
     assert names == ["loss", "size", "latency"]
     points = {}
     for trial in report["trials"]:
-        figures = [json_file.figure_of(trial, n, report["baseline"]) for n in names]
+        figures = [objectives.figure_of(trial, n, report["baseline"]) for n in names]
         if None not in figures:
             points[trial["number"]] = figures
 
@@ -139,9 +140,9 @@ def test_a_copy_has_the_figures_of_its_original_but_not_its_place() -> None:
     twin["trial"].update(number=999, same_as=original, measurements={})
     events.insert(-1, twin)
     report = build_report(events)
-    copied = sentences.trial_of(report, 999)
+    copied = wording.trial_of(report, 999)
     assert copied is not None
-    assert copied["loss"] == sentences.trial_of(report, original)["loss"]  # type: ignore[index]
+    assert copied["loss"] == wording.trial_of(report, original)["loss"]  # type: ignore[index]
     assert 999 not in report["front"]
     assert report["recommended"]["balanced"] == original
 
@@ -175,7 +176,7 @@ def test_later_figures_of_a_trial_win() -> None:
     timed = next(e for e in events if e["event"] == "latency")
     again = copy.deepcopy(timed)
     again["latency"]["ratio"] = 0.123
-    trial = sentences.trial_of(build_report([*events, again]), timed["number"])
+    trial = wording.trial_of(build_report([*events, again]), timed["number"])
     assert trial is not None
     assert trial["latency_ms"]["ratio"] == 0.123
 
@@ -190,7 +191,7 @@ def test_accuracy_drop_can_be_an_objective() -> None:
     events[0]["settings"]["search"]["objectives"] = ["accuracy_drop", "size"]
     report = build_report(events)
     assert report["objectives"] == ["accuracy_drop", "size"]
-    best = sentences.trial_of(report, report["recommended"]["accuracy_drop"])
+    best = wording.trial_of(report, report["recommended"]["accuracy_drop"])
     assert best is not None
     assert best["accuracy"] == max(t["accuracy"] for t in report["trials"] if t["accuracy"])
 
@@ -224,7 +225,7 @@ def test_slower_than_float_is_said_in_a_sentence() -> None:
 def test_random_data_are_marked() -> None:
     report = build_report(journal(kind="random"))
     assert any("random numbers" in w for w in report["warnings"])
-    assert "random inputs" in sentences.recommendation(report)
+    assert "random inputs" in wording.recommendation(report)
 
 
 def test_report_file_is_the_report_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_order_of_late_figures_does_not_matter(random: object) -> None:
 
 def test_warnings_and_sentences_hold_no_control_signs() -> None:
     report = build_report(journal(names=EVIL_NAMES, name=EVIL_NAMES[13]))
-    text = sentences.recommendation(report) + sentences.export_command(report, folder="a\x1bb")
+    text = wording.recommendation(report) + wording.export_command(report, folder="a\x1bb")
     assert all(a.isprintable() for a, _ in pairwise(text))
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from seqto.luck import LossCurve, bound, expected
-from seqto.reports.picks import choose, steady
+from seqto.selection.expected_loss import LossCurve, bound, expected
+from seqto.selection.recommend import choose, steady
 
 
 def trial(number: int, *, loss: float, size: int, ratio: float, damage: float = 0.01) -> dict:  # type: ignore[type-arg]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from synthetic import EVIL_NAMES, journal
 
-from seqto.reports.json_file import build_report
-from seqto.reports.plots import NAMES, draw, write_plots
+from seqto.report.json_file import build_report
+from seqto.report.plots import NAMES, draw, write_plots
 
 
 def test_all_plots_are_made_as_png_and_svg(tmp_path: Path) -> None:

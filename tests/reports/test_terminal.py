@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console, RenderableType
 from synthetic import EVIL_NAMES, journal
 
-from seqto.reports import terminal
-from seqto.reports.json_file import build_report
+from seqto.report import terminal
+from seqto.report.json_file import build_report
 
 
 def printed(thing: RenderableType, *, width: int = 80) -> str:

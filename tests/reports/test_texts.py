@@ -10,15 +10,16 @@ import pytest
 from rich.console import Console
 from synthetic import EVIL_NAMES, journal
 
+from seqto import text as text_room
 from seqto.errors import ConfigError
-from seqto.reports import compare, csv_file, html_page, markdown, sentences, terminal
-from seqto.reports.json_file import build_report
+from seqto.report import compare, csv_file, html_page, markdown, terminal, wording
+from seqto.report.json_file import build_report
 
 
 def test_the_recommendation_is_one_sentence_with_its_numbers() -> None:
     events = journal()
     report = build_report(events)
-    text = sentences.recommendation(report)
+    text = wording.recommendation(report)
     assert " × smaller, " in text
     assert " × faster, " in text
     assert " % of answers change, 95 % between " in text
@@ -28,7 +29,7 @@ def test_the_recommendation_is_one_sentence_with_its_numbers() -> None:
 
 def test_held_out_figures_are_quoted_where_they_exist() -> None:
     report = build_report(journal())
-    trial = sentences.recommended_trial(report)
+    trial = wording.recommended_trial(report)
     assert trial is not None
     trial["report_split"] = {
         "loss": {"value": 0.25, "low": 0.2, "high": 0.3, "samples": 400},
@@ -37,7 +38,7 @@ def test_held_out_figures_are_quoted_where_they_exist() -> None:
         "top_k_loss": None,
         "kendall_tau": None,
     }
-    text = sentences.recommendation(report)
+    text = wording.recommendation(report)
     assert "25.0 % of answers change, 95 % between 20.0 and 30.0 %" in text
     assert "400 samples that no search has seen" in text
     assert "accuracy 75.0 % → 50.0 %" in text
@@ -58,40 +59,40 @@ def test_every_report_says_whether_int8_products_are_exact() -> None:
 
 def test_slower_and_larger_are_not_called_gains() -> None:
     report = build_report(journal(slow=True))
-    trial = sentences.trial_of(report, report["fully_quantized"])
+    trial = wording.trial_of(report, report["fully_quantized"])
     assert trial is not None
-    assert any("slower" in gain for gain in sentences.gains(report, trial))
+    assert any("slower" in gain for gain in wording.gains(report, trial))
     heavy = {**trial, "size_bytes": 10 * report["baseline"]["size_bytes"], "latency_ms": None}
-    assert sentences.gains(report, heavy) == ["10.0 × larger"]
+    assert wording.gains(report, heavy) == ["10.0 × larger"]
 
 
 def test_without_a_trial_the_sentence_says_so() -> None:
-    assert "yet" in sentences.recommendation(build_report(journal()[:3]))
+    assert "yet" in wording.recommendation(build_report(journal()[:3]))
     failed = [e for e in journal(trials=3, failures=2) if e["event"] != "trial"]
     bad = [
         e for e in journal(trials=3, failures=2) if e["event"] == "trial" and e["trial"]["error"]
     ]
     report = build_report([*bad, *failed])
-    assert sentences.recommendation(report).startswith("All 2 trials failed")
+    assert wording.recommendation(report).startswith("All 2 trials failed")
 
 
 def test_export_command_is_safe_to_paste() -> None:
     report = build_report(journal(name="x; rm -rf ~"))
-    command = sentences.export_command(report, folder="my runs; reboot")
+    command = wording.export_command(report, folder="my runs; reboot")
     assert command == "seqto export 'my runs; reboot' --pick balanced -o x--rm--rf-balanced.onnx"
 
 
 def test_shorten_keeps_both_ends() -> None:
-    assert sentences.shorten("abcdefghij", 5) == "ab…ij"
-    assert sentences.shorten("abc", 5) == "abc"
-    assert all(len(sentences.shorten("x" * 50, n)) == n for n in range(50))
+    assert text_room.shorten("abcdefghij", 5) == "ab…ij"
+    assert text_room.shorten("abc", 5) == "abc"
+    assert all(len(text_room.shorten("x" * 50, n)) == n for n in range(50))
 
 
 def test_markdown_has_sentence_table_and_command() -> None:
     report = build_report(journal())
     text = markdown.summary(report, folder="runs/a")
-    assert sentences.recommendation(report) in text
-    assert sentences.export_command(report, folder="runs/a") in text
+    assert wording.recommendation(report) in text
+    assert wording.export_command(report, folder="runs/a") in text
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert any("**balanced**" in line for line in table)
@@ -149,7 +150,7 @@ def test_a_run_is_not_worse_than_itself() -> None:
 def test_what_got_worse_by_more_than_the_margin_is_named(what: str, grow: float) -> None:
     before = build_report(journal())
     after = copy.deepcopy(before)
-    trial = sentences.recommended_trial(after)
+    trial = wording.recommended_trial(after)
     assert trial is not None
     if what == "size":
         trial["size_bytes"] = int(trial["size_bytes"] * grow)

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 import nets
-from seqto.assemble import Assembler
-from seqto.calibrate import calibrate
-from seqto.contracts import Plan
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
 from seqto.errors import PlanError
-from seqto.model import prepare
+from seqto.model.prepare import prepare
 from seqto.schemes.bias_correction import corrected
 
 SPATIAL = {1: (30,), 2: (9, 9), 3: (6, 6, 6)}

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import nets
-from seqto.assemble import Assembler
-from seqto.calibrate import calibrate
-from seqto.contracts import Layer, Plan
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
 from seqto.errors import PlanError
-from seqto.model import prepare
+from seqto.model.prepare import prepare
+from seqto.records import Layer
 from seqto.schemes import integers
-from seqto.schemes.rounding import Rounder
+from seqto.schemes.output_rounding import Rounder
 
 LAYER = Layer("l", "Conv", ("l",), ("x",), "y", 1, weight="w")
 SHAPES = ((4, 8, 1, 1), (3, 4, 3, 3), (2, 3, 3, 3), (5, 7), (2, 1, 3, 3))

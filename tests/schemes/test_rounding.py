@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqto.contracts import Layer, Scheme
+from seqto.records import Layer
 from seqto.schemes.integers import Quantized, quantize, rescaled, unsigned
-from seqto.schemes.parts import fits_half, with_half_scales
-from seqto.schemes.rounding import Rounder
+from seqto.schemes.output_rounding import Rounder
+from seqto.schemes.part import fits_half, with_half_scales
+from seqto.schemes.scheme import Scheme
 
 LAYER = Layer("l", "Conv", ("l",), ("x",), "y", 1, weight="w")
 

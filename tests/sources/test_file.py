@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from seqto.contracts import Source
 from seqto.errors import ModelError
-from seqto.sources.file import File
+from seqto.model.sources.file import File
+from seqto.model.sources.source import Source
 
 
 def test_a_file_is_fetched_as_it_lies(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from seqto.contracts import Source
 from seqto.errors import ModelError
-from seqto.sources.folder import Folder
+from seqto.model.sources.folder import Folder
+from seqto.model.sources.source import Source
 
 
 def put(folder: Path, *names: str) -> None:

@@ -15,9 +15,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hub_server import FakeHub
-from seqto.contracts import Fetched, Source
 from seqto.errors import ModelError
-from seqto.sources.hub import Hub, shelves
+from seqto.model.sources.hub import Hub, shelves
+from seqto.model.sources.source import Fetched, Source
 
 
 def tiny_model(value: float = 1.0, *, data_file: str = "") -> tuple[bytes, bytes]:

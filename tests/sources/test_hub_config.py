@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seqto.sources.hub.config import read_preprocess, translate
+from seqto.model.sources.hub.config import read_preprocess, translate
 
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 IN_OURS = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}

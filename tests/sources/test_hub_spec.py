@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seqto.errors import ModelError
-from seqto.sources.hub.spec import (
+from seqto.model.sources.hub.spec import (
     Listing,
     Place,
     choose_files,

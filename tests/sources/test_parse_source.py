@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from seqto.errors import ModelError
-from seqto.sources import parse_source
-from seqto.sources.file import File
-from seqto.sources.folder import Folder
+from seqto.model.sources import parse_source
+from seqto.model.sources.file import File
+from seqto.model.sources.folder import Folder
 
 
 def test_a_path_is_a_file_even_when_it_does_not_exist() -> None:
@@ -28,7 +28,7 @@ def test_an_existing_file_wins_over_its_reading_as_a_pattern(tmp_path: Path) -> 
 
 
 def test_the_hub_prefix_makes_a_hub_source() -> None:
-    from seqto.sources.hub import Hub
+    from seqto.model.sources.hub import Hub
 
     found = parse_source("hub:squeezenet", cache_dir="c", endpoint="http://h", offline=True)
     assert found == Hub("hub:squeezenet", cache_dir="c", endpoint="http://h", offline=True)

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqto.contracts import Ask, Latency, Layer, Loss, Measurement, Plan, Space, Trial
+from seqto.assembly.plan import Plan
+from seqto.record.trial import Trial
+from seqto.records import Latency, Layer, Loss, Measurement
+from seqto.search.space import Space
+from seqto.search.strategy import Ask
 
 MENU = (
     "fp32",

@@ -13,11 +13,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from small_space import MENU, World, drive
 
-from seqto.contracts import Failure, Plan, Trial
-from seqto.luck import bound
-from seqto.strategies.aims import aims, byte_limit, closer, damage_of, loss_curve
-from seqto.strategies.frontier import Frontier
-from seqto.strategies.noise import NoiseModel, fit
+from seqto.assembly.plan import Plan
+from seqto.record.trial import Trial
+from seqto.records import Failure
+from seqto.search.strategies.frontier import Frontier
+from seqto.search.strategies.noise_model import NoiseModel, fit
+from seqto.search.strategies.targets import aims, byte_limit, closer, damage_of, loss_curve
+from seqto.selection.expected_loss import bound
 
 SEEDS = (0, 1, 2)
 TOLERANCE = 0.012  # less than the plan with all layers static loses, in most of these worlds

@@ -8,10 +8,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from small_space import World, drive
 
-from seqto import pareto
-from seqto.contracts import Plan, Trial
-from seqto.strategies.evolve import Evolve
-from seqto.strategies.frontier import Frontier, apart, damage_of
+from seqto.assembly.plan import Plan
+from seqto.record.trial import Trial
+from seqto.search.strategies.evolve import Evolve
+from seqto.search.strategies.frontier import Frontier, apart, damage_of
+from seqto.selection import pareto
 
 
 def volume(trials: list[Trial], world: World) -> float:
@@ -65,7 +66,7 @@ def test_user_exclusions_stay_in_every_plan() -> None:
 
 
 def test_a_failing_scheme_does_not_end_the_search() -> None:
-    from seqto.contracts import Failure
+    from seqto.records import Failure
 
     world = World(6)
     honest = world.trial

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 from small_space import World
 
-from seqto.contracts import Latency, Plan, Space, Trial
-from seqto.strategies.aims import named
-from seqto.strategies.noise import NoiseModel, fit
-from seqto.strategies.pace import float_ms, paced
+from seqto.assembly.plan import Plan
+from seqto.record.trial import Trial
+from seqto.records import Latency
+from seqto.search.space import Space
+from seqto.search.strategies.latency_fit import float_ms, paced
+from seqto.search.strategies.noise_model import NoiseModel, fit
+from seqto.search.strategies.targets import named
 
 
 def a_space() -> Space:

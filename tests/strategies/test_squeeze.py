@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from small_space import MENU, World
 
-from seqto.strategies.noise import Descent, fit
-from seqto.strategies.squeeze import squeeze
+from seqto.search.strategies.byte_budget import squeeze
+from seqto.search.strategies.noise_model import Descent, fit
 
 
 def model_of(world: World):  # type: ignore[no-untyped-def]
-    from seqto.contracts import Plan
+    from seqto.assembly.plan import Plan
 
     damage = {
         (x.name, c): world.damage(Plan.of({x.name: c}))

@@ -6,10 +6,13 @@ import dataclasses
 
 import pytest
 
-from seqto.contracts import Failure, Plan, Space, Trial
+from seqto.assembly.plan import Plan
 from seqto.errors import ConfigError
-from seqto.strategies.stepwise import Stepwise
-from seqto.testing import fake_trial, small_space
+from seqto.record.trial import Trial
+from seqto.records import Failure
+from seqto.search.space import Space
+from seqto.search.strategies.stepwise import Stepwise
+from seqto.testing.fakes import fake_trial, small_space
 
 
 def asked(strategy: Stepwise, space: Space, *, seed: int = 0) -> list[tuple[Plan, str]]:

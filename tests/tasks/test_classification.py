@@ -10,7 +10,7 @@ import pytest
 
 import nets
 from seqto import tune
-from seqto.contracts import Result
+from seqto.api import Result
 from seqto.tasks.classification import Classification
 
 

@@ -11,8 +11,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from seqto import calibrate, model
-from seqto.model import Prepared
+from seqto.calibration import collect
+from seqto.model import compare as model_compare
+from seqto.model import files as model_files
+from seqto.model import prepare as model_prepare
+from seqto.model.prepare import Prepared
 
 Array = NDArray[Any]
 
@@ -74,7 +77,7 @@ class Net:
         )
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         proto.ir_version = 8
-        return model.prepare(onnx.shape_inference.infer_shapes(proto))
+        return model_prepare.prepare(onnx.shape_inference.infer_shapes(proto))
 
 
 def samples(prepared: Prepared, *, count: int = 8, seed: int = 1) -> Array:
@@ -85,7 +88,7 @@ def samples(prepared: Prepared, *, count: int = 8, seed: int = 1) -> Array:
 
 def peaks(prepared: Prepared) -> dict[str, NDArray[np.float32]]:
     feeds = {"x": samples(prepared)}
-    found = dict(calibrate.calibrate(prepared, lambda: [feeds]).peaks)
+    found = dict(collect.calibrate(prepared, lambda: [feeds]).peaks)
     x = feeds["x"]
     found["x"] = np.ones(x.shape[1] if x.ndim == 4 else x.shape[-1], np.float32)
     return found
@@ -94,7 +97,9 @@ def peaks(prepared: Prepared) -> dict[str, NDArray[np.float32]]:
 def difference(prepared: Prepared, proto: Any, *, seed: int = 2) -> float:
     """On samples that calibration has not seen."""
     feeds = {"x": samples(prepared, seed=seed)}
-    return model.same_answers(model.to_bytes(prepared.proto), model.to_bytes(proto), feeds)
+    return model_compare.same_answers(
+        model_files.to_bytes(prepared.proto), model_files.to_bytes(proto), feeds
+    )
 
 
 def weight_of(prepared: Prepared, proto: Any, layer: str) -> Array:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_nets import Net, difference, weight_of
 
-from seqto import model
 from seqto.errors import ConfigError
+from seqto.model import files as model_files
 from seqto.transforms.denormals import Denormals
 
 
@@ -45,10 +45,10 @@ def test_a_small_weight_in_a_healthy_channel_stays() -> None:
 def test_a_model_without_such_channels_stays_bit_for_bit() -> None:
     net = Net()
     prepared = net.prepare(net.gemm("x", "a", 5, 4, trans=0), (5,))
-    before = model.to_bytes(prepared.proto)
+    before = model_files.to_bytes(prepared.proto)
     applied = Denormals().apply(prepared, {})
     assert applied.touched == ()
-    assert model.to_bytes(applied.proto) == before == model.to_bytes(prepared.proto)
+    assert model_files.to_bytes(applied.proto) == before == model_files.to_bytes(prepared.proto)
 
 
 def test_a_dense_layer_is_judged_by_its_output_channels() -> None:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 from small_nets import Net, difference, peaks, reasons, spread, weight_of
 
-from seqto import model
 from seqto.errors import ConfigError
-from seqto.layers import list_layers
+from seqto.model import files as model_files
+from seqto.model.layers import list_layers
 from seqto.transforms.equalize import Equalize
 
 MAP = (3, 6, 6)
@@ -279,9 +279,9 @@ def test_the_argument_and_all_names_stay_as_they_are() -> None:
     prepared = mobile(high=1e4)
     given_peaks = peaks(prepared)
     copies = {n: p.copy() for n, p in given_peaks.items()}
-    before = model.to_bytes(prepared.proto)
+    before = model_files.to_bytes(prepared.proto)
     applied = Equalize().apply(prepared, given_peaks)
-    assert model.to_bytes(prepared.proto) == before
+    assert model_files.to_bytes(prepared.proto) == before
     assert all(np.array_equal(copies[n], given_peaks[n]) for n in copies)
     assert [n.name for n in applied.proto.graph.node] == [n.name for n in prepared.proto.graph.node]
     assert tuple(list_layers(applied.proto)) == prepared.layers

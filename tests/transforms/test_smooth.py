@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 from small_nets import Net, difference, peaks, reasons, weight_of
 
-from seqto import model
 from seqto.errors import ConfigError
-from seqto.layers import list_layers
+from seqto.model import files as model_files
+from seqto.model import prepare as model_prepare
+from seqto.model.layers import list_layers
 from seqto.transforms.smooth import Smooth
 
 MAP = (3, 6, 6)
@@ -35,7 +36,7 @@ def excite(kind: str, *, seed: int = 0):
 
 
 def input_peak_spread(prepared, proto, layer: str) -> float:
-    changed = model.Prepared(
+    changed = model_prepare.Prepared(
         proto,
         tuple(list_layers(proto)),
         prepared.inputs,
@@ -129,7 +130,7 @@ def test_no_mul_is_inserted_where_channels_are_alike() -> None:
     prepared = pair(kind="HardSwish")
     applied = Smooth(insert=True, insert_above=1e6).apply(prepared, peaks(prepared))
     assert applied.touched == ()
-    assert model.to_bytes(applied.proto) == model.to_bytes(prepared.proto)
+    assert model_files.to_bytes(applied.proto) == model_files.to_bytes(prepared.proto)
 
 
 def test_an_inserted_mul_serves_its_own_layer_only() -> None:
@@ -146,7 +147,7 @@ def test_applied_twice_the_names_stay_apart() -> None:
     prepared = pair(kind="HardSwish")
     smooth = Smooth(alpha=0.5, insert=True, insert_above=1.0)
     once = smooth.apply(prepared, peaks(prepared)).proto
-    again = model.Prepared(
+    again = model_prepare.Prepared(
         once,
         tuple(list_layers(once)),
         prepared.inputs,
@@ -220,9 +221,9 @@ def test_a_channel_that_is_never_active_keeps_its_scale() -> None:
 
 def test_the_argument_stays_as_it_is() -> None:
     prepared = excite("HardSwish")
-    before = model.to_bytes(prepared.proto)
+    before = model_files.to_bytes(prepared.proto)
     Smooth(insert=True, insert_above=1.0).apply(prepared, peaks(prepared))
-    assert model.to_bytes(prepared.proto) == before
+    assert model_files.to_bytes(prepared.proto) == before
 
 
 @given(

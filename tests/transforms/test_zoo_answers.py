@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqto import calibrate, model
+from seqto.calibration import collect
+from seqto.model import compare as model_compare
+from seqto.model import files as model_files
+from seqto.model import prepare as model_prepare
 from seqto.transforms.equalize import Equalize
 from seqto.transforms.smooth import Smooth
 
@@ -37,16 +40,16 @@ def pictures(name: str, *, first: int, count: int):
 
 @pytest.mark.parametrize("name", ["mobilenetv1", "mobilenetv2", "efficientnet-lite0"])
 def test_real_networks_keep_their_answers_on_unseen_pictures(name: str) -> None:
-    prepared = model.prepare(model.load(ZOO / f"{name}.onnx"), name=name)
+    prepared = model_prepare.prepare(model_files.load(ZOO / f"{name}.onnx"), name=name)
     key = prepared.inputs[0].name
     feeds = {key: pictures(name, first=0, count=4)}
-    peaks = calibrate.calibrate(prepared, lambda: [feeds]).peaks
+    peaks = collect.calibrate(prepared, lambda: [feeds]).peaks
     unseen = {key: pictures(name, first=100, count=8)}
     for transform in (Equalize(), Smooth()):
         applied = transform.apply(prepared, peaks)
         assert applied.exact
         assert len(applied.touched) >= 10
-        moved = model.same_answers(
-            model.to_bytes(prepared.proto), model.to_bytes(applied.proto), unseen
+        moved = model_compare.same_answers(
+            model_files.to_bytes(prepared.proto), model_files.to_bytes(applied.proto), unseen
         )
         assert moved < 1e-4

@@ -1,1 +1,1 @@
-"""Where samples come from: pictures, arrays, random numbers, any iterable; and presets."""
+"""Samples → three splits, prepared once and memory-mapped."""

@@ -19,17 +19,23 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.lib import format as npy
 
-from seqto.contracts import Json, Sample
 from seqto.errors import DataError
+from seqto.records import Json, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from seqto.contracts import Array
+    from seqto.records import Array
 
 LABEL_KEYS = ("labels", "label")
+
+
 PERHAPS_LABEL_KEYS = ("y", "targets")  # a model's input may be called so: labels if they look it
+
+
 CALIBRATION_KEY = "calibration_rows"
+
+
 DIGEST_CHUNK = 1 << 20
 
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from seqto.contracts import Json, Sample
+from seqto.data.preprocess import UnreadableError
 from seqto.errors import DataError
-from seqto.inputs import UnreadableError
+from seqto.records import Json, Sample
 
 DIGEST_ITEMS = 16
 

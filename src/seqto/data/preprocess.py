@@ -1,46 +1,283 @@
-"""Preprocessing that well-known families of models were trained with, by name."""
+"""What a model takes, and how one sample becomes it: the preprocessing and its two halves.
+
+What makes a picture smaller (resize, crop, grey) is done once, when samples are stored; what
+makes it four times larger (normalising) whenever they are read.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from seqto.errors import ConfigError, nearest
-from seqto.inputs import Preprocess
+import numpy as np
 
-PRESETS: Mapping[str, Preprocess] = {
-    # torchvision, and most of what was exported from PyTorch
-    "imagenet-torch": Preprocess(
-        256, 224, mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375)
-    ),
-    # Keras "tf" mode: MobileNets, Inception; -1 to 1
-    "imagenet-tf": Preprocess(256, 224, mean=(127.5,), std=(127.5,)),
-    # EfficientNet-Lite
-    "imagenet-lite": Preprocess(256, 224, mean=(127.0,), std=(128.0,)),
-    # Caffe and what was ported from it: BGR, means only
-    "imagenet-caffe": Preprocess(256, 224, channels="BGR", mean=(104.0, 117.0, 123.0), std=(1.0,)),
-    # 0 to 1, for exports that hold their own normalisation
-    "imagenet-unit": Preprocess(256, 224, std=(255.0,)),
-    "cifar10": Preprocess(mean=(125.307, 122.950, 113.865), std=(62.993, 62.089, 66.705)),
-    "mnist": Preprocess(channels="GRAY", mean=(33.318,), std=(78.567,)),
-    "fashion-mnist": Preprocess(channels="GRAY", mean=(127.5,), std=(127.5,)),
-    # 0 to 255 as they are, for inputs of uint8 or exports that do everything themselves
-    "raw": Preprocess(),
-}
+from seqto.errors import ConfigError, DataError, nearest
+from seqto.records import InputSpec, Json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from seqto.records import Array
+
+CHANNELS = ("RGB", "BGR", "GRAY")
 
 
-def preset(name: str) -> Preprocess:
-    """The preset of that name."""
-    if name not in PRESETS:
-        known = list(PRESETS)
-        tail = nearest(name, known) or f"; there are {', '.join(known)}"
-        raise ConfigError(f"unknown preprocess preset {name!r}{tail}")
-    return PRESETS[name]
+LAYOUTS = ("NCHW", "NHWC")
 
 
-def from_settings(settings: Mapping[str, Any]) -> Preprocess:
-    """A `[data.preprocess]` table: the keys of Preprocess, on top of a `preset` where one is."""
-    own = {key: value for key, value in settings.items() if key != "preset"}
-    if "preset" not in settings:
-        return Preprocess.from_json(own)
-    return Preprocess.from_json({**preset(str(settings["preset"])).to_json(), **own})
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
+
+
+MAX_PIXELS = 2**27  # a strip of 1 × 10⁶ pixels would grow beyond memory when it is resized
+
+
+class MisfitError(DataError):
+    """Data and model or settings do not fit: not the fault of one sample, so it ends a build."""
+
+
+class UnreadableError(DataError):
+    """One sample that cannot be read; `sample` is its name, for the list in the report."""
+
+    def __init__(self, sample: str, reason: str) -> None:
+        super().__init__(f"{sample!r}: {reason}")
+        self.sample = sample
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocess:
+    """How a picture becomes an input: resize, centre crop, (value - mean) / std * scale.
+
+    A resize of one number is that of the short side; a pair (height, width) is the exact size.
+    Mean and std are on 0-255 values in the order of channels; one number serves all channels.
+    """
+
+    resize: int | tuple[int, int] | None = None
+    crop: int | tuple[int, int] | None = None
+    channels: str = "RGB"
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    layout: str = "NCHW"
+    scale: float | None = None
+    interpolation: str = "bicubic"
+
+    def __post_init__(self) -> None:
+        for key, known in _CHOICES.items():
+            value = getattr(self, key)
+            if value not in known:
+                raise ConfigError(f"preprocess.{key} = {value!r} is none of {', '.join(known)}")
+        for key in ("resize", "crop"):
+            sides = getattr(self, key)
+            if sides is not None and min(_pair(sides)) < 1:
+                raise ConfigError(f"preprocess.{key} = {sides!r} must be at least 1 pixel")
+        if self.resize is not None and self.crop is not None:
+            smaller = zip(_pair(self.resize), _pair(self.crop), strict=True)
+            if any(side < crop for side, crop in smaller):
+                raise ConfigError(
+                    f"preprocess.crop = {self.crop} is larger than preprocess.resize = "
+                    f"{self.resize}: raise resize or lower crop"
+                )
+        count, counts = (1, "1") if self.channels == "GRAY" else (3, "1 or 3")
+        for key in ("mean", "std"):
+            values = getattr(self, key)
+            if len(values) not in (1, count) or not all(map(math.isfinite, values)):
+                raise ConfigError(
+                    f"preprocess.{key} = {list(values)} must be {counts} finite numbers, "
+                    f"as channels = {self.channels!r}"
+                )
+        if 0.0 in self.std:
+            raise ConfigError(f"preprocess.std = {list(self.std)} has a zero to divide by")
+
+    def to_json(self) -> Json:
+        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Preprocess:
+        known = [f.name for f in dataclasses.fields(cls)]
+        values: dict[str, Any] = {}
+        for key, value in data.items():
+            if key not in known:
+                raise ConfigError(f"unknown key preprocess.{key}{nearest(key, known)}")
+            try:
+                values[key] = _parsed(key, value)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"preprocess.{key} = {value!r} cannot be used: {error}"
+                ) from error
+        return cls(**values)
+
+
+_CHOICES = {"channels": CHANNELS, "layout": LAYOUTS, "interpolation": INTERPOLATIONS}
+
+
+def _parsed(key: str, value: Any) -> Any:
+    if key in ("mean", "std"):
+        return tuple(float(v) for v in (value if isinstance(value, list | tuple) else [value]))
+    if key in ("resize", "crop") and value is not None:
+        if isinstance(value, list | tuple):
+            height, width = value
+            return (int(height), int(width))
+        if isinstance(value, bool) or int(value) != value:
+            raise ValueError("a whole number of pixels is needed")
+        return int(value)
+    if key == "scale" and value is not None:
+        return float(value)
+    return value
+
+
+def _pair(sides: int | tuple[int, int]) -> tuple[int, int]:
+    return sides if isinstance(sides, tuple) else (sides, sides)
+
+
+def fit_picture(pixels: Array, preprocess: Preprocess) -> NDArray[np.uint8]:
+    """Resize, crop and grey one uint8 picture (H×W or H×W×C, RGB); returns H×W×C, RGB or grey."""
+    picture = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
+    if picture.ndim not in (2, 3) or (picture.ndim == 3 and picture.shape[2] != 3):
+        raise MisfitError(
+            f"a picture has shape {sizes(pixels.shape)}; H×W, H×W×1 or H×W×3 is needed"
+        )
+    if picture.ndim == 2 and preprocess.channels != "GRAY":
+        raise MisfitError(
+            f"the pictures have one channel, preprocess.channels is {preprocess.channels!r}: "
+            "set preprocess.channels = 'GRAY' or give pictures with three channels"
+        )
+    if 0 in picture.shape:
+        raise DataError(f"a picture is empty: {sizes(pixels.shape)}")
+    to_grey = picture.ndim == 3 and preprocess.channels == "GRAY"
+    size = _resized(picture.shape[0], picture.shape[1], preprocess.resize)
+    if to_grey or size != picture.shape[:2]:
+        from PIL import Image
+
+        image = Image.fromarray(np.ascontiguousarray(picture))
+        image = image.convert("L") if to_grey else image
+        method = Image.Resampling[preprocess.interpolation.upper()]
+        picture = np.asarray(image.resize(size[::-1], method))
+    cropped = _centre(picture, preprocess.crop)
+    # ours alone: a view would keep the whole decoded picture alive
+    return np.array(cropped if cropped.ndim == 3 else cropped[:, :, None], dtype=np.uint8)
+
+
+def _resized(height: int, width: int, resize: int | tuple[int, int] | None) -> tuple[int, int]:
+    if resize is None or isinstance(resize, tuple):
+        return resize or (height, width)
+    short = min(height, width)
+    size = (resize * height // short, resize * width // short)
+    if size[0] * size[1] > MAX_PIXELS:
+        raise DataError(
+            f"picture of {height}×{width} would have {size[0] * size[1] / 1e6:.0f} million pixels "
+            f"with its short side resized to {resize}"
+        )
+    return size
+
+
+def _centre(picture: Array, crop: int | tuple[int, int] | None) -> Array:
+    if crop is None:
+        return picture
+    height, width = _pair(crop)
+    if picture.shape[0] < height or picture.shape[1] < width:
+        raise DataError(
+            f"picture of {picture.shape[0]}×{picture.shape[1]} is smaller than the crop of "
+            f"{height}×{width}: set preprocess.resize"
+        )
+    # torch rounds half to even here; the networks of the zoo were measured with that
+    top, left = round((picture.shape[0] - height) / 2), round((picture.shape[1] - width) / 2)
+    return picture[top : top + height, left : left + width]
+
+
+def normalise(pixels: Array, preprocess: Preprocess) -> NDArray[np.float32]:
+    """uint8 N×H×W×C (RGB or grey) → float32 in the order of channels and layout."""
+    picture = pixels[..., ::-1] if preprocess.channels == "BGR" else pixels
+    mean, std = (np.array(v, dtype=np.float32) for v in (preprocess.mean, preprocess.std))
+    if preprocess.layout == "NCHW":
+        picture = picture.transpose(0, 3, 1, 2)
+        mean, std = mean[:, None, None], std[:, None, None]
+    out = np.array(picture, dtype=np.float32, order="C")
+    out -= mean
+    out /= std
+    if preprocess.scale is not None:
+        out *= np.float32(preprocess.scale)
+    return out
+
+
+def sizes(shape: tuple[int | None, ...]) -> str:
+    """A shape for a message: 3×224×224, with ? for what is open."""
+    return "×".join("?" if side is None else str(side) for side in shape) or "scalar"
+
+
+def prepare_row(
+    value: Array, spec: InputSpec, preprocess: Preprocess | None
+) -> tuple[NDArray[np.generic], bool]:
+    """One row as it is stored, and whether it is a picture still to be normalised.
+
+    Pictures are uint8 rows of two or three axes for an input of four. All else passes as it is,
+    without preprocessing, in the type that the input takes.
+    """
+    row, wanted = np.asarray(value), np.dtype(spec.dtype)
+    if row.ndim == len(spec.shape) and row.shape[0] == 1:
+        row = row[0]  # a batch of one
+    takes_pixels = wanted.kind == "f" or (wanted == np.uint8 and preprocess is not None)
+    if row.dtype == np.uint8 and row.ndim in (2, 3) and len(spec.shape) == 4 and takes_pixels:
+        if preprocess is None:
+            raise MisfitError(
+                f"input {spec.name!r} takes {spec.dtype}, the data are uint8 pictures: set "
+                "preprocess (mean, std, channels, layout) or one of its presets"
+            )
+        if wanted == np.uint8 and ({*preprocess.mean}, {*preprocess.std}) != ({0.0}, {1.0}):
+            raise MisfitError(
+                f"input {spec.name!r} takes uint8 pixels: leave preprocess.mean and std out"
+            )
+        picture = fit_picture(row, preprocess)
+        height, width, depth = picture.shape
+        nchw = preprocess.layout == "NCHW"
+        _check_shape(spec, (depth, height, width) if nchw else picture.shape, preprocess)
+        return picture, True
+    cast = _cast(row, wanted, spec.name)
+    _check_shape(spec, cast.shape, None)
+    return cast, False
+
+
+def _cast(row: Array, wanted: np.dtype[np.generic], name: str) -> Array:
+    if not np.can_cast(row.dtype, wanted, "same_kind"):
+        raise MisfitError(f"input {name!r} takes {wanted}, the data are {row.dtype}: convert them")
+    cast = np.ascontiguousarray(row, dtype=wanted)
+    if wanted.kind in "iu" and not np.array_equal(cast, row):
+        raise DataError(f"input {name!r} has values that do not fit into {wanted}")
+    if wanted.kind == "f" and np.isnan(cast).any():
+        raise DataError(f"input {name!r} has values that are not a number")
+    return cast.reshape(row.shape)
+
+
+def _check_shape(spec: InputSpec, got: tuple[int, ...], preprocess: Preprocess | None) -> None:
+    wanted = spec.shape[1:]
+    if _fits(wanted, got) and spec.shape:
+        return
+    hint = "give arrays of that shape, without the batch axis"
+    if preprocess is not None:
+        hint = _way_out(wanted, got, preprocess)
+    raise MisfitError(
+        f"input {spec.name!r} takes {sizes(wanted)} a sample, the data give {sizes(got)}: {hint}"
+    )
+
+
+def _fits(wanted: tuple[int | None, ...], got: tuple[int, ...]) -> bool:
+    pairs = zip(wanted, got, strict=False)
+    return len(wanted) == len(got) and all(w is None or w == g for w, g in pairs)
+
+
+def _way_out(wanted: tuple[int | None, ...], got: tuple[int, ...], preprocess: Preprocess) -> str:
+    other = "NHWC" if preprocess.layout == "NCHW" else "NCHW"
+    turned = (*got[1:], got[0]) if preprocess.layout == "NCHW" else (got[2], *got[:2])
+    depths = {"NCHW": wanted[0], "NHWC": wanted[2]}
+    depth = depths[preprocess.layout]
+    if _fits(wanted, turned) or (depth not in (1, 3, None) and depths[other] in (1, 3)):
+        return f"set preprocess.layout = {other!r}"
+    if depth not in (1, 3, None):
+        return f"pictures have 1 or 3 channels, for {depth} give float arrays"
+    if depth is not None and depth != (1 if preprocess.channels == "GRAY" else 3):
+        return f"set preprocess.channels = {'GRAY' if depth == 1 else 'RGB'!r}"
+    height, width = wanted[1:] if preprocess.layout == "NCHW" else wanted[:2]
+    side = f"{height}" if height == width else f"[{height or '?'}, {width or '?'}]"
+    return f"set preprocess.crop = {side} (and preprocess.resize to at least that)"

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqto.contracts import Json, Sample
 from seqto.errors import DataError
-from seqto.inputs import InputSpec
+from seqto.records import InputSpec, Json, Sample
 
 if TYPE_CHECKING:
-    from seqto.contracts import Array
+    from seqto.records import Array
 
 OPEN_SIDE = 224  # of a picture whose size the model leaves open
+
+
 OPEN_LENGTH = 32  # of any other open axis
 
 

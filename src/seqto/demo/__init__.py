@@ -1,1 +1,1 @@
-"""The embedded example: a model and pictures; CARD.md says where they come from."""
+"""The embedded example: model, data and the command that runs it."""

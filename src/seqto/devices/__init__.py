@@ -1,1 +1,1 @@
-"""Where a model runs: ONNX Runtime (any provider), Apache TVM over RPC."""
+"""Where a model runs."""

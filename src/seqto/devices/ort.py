@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.contracts import Json, Layer, Scheme
 from seqto.errors import DeviceError
+from seqto.records import Json, Layer
+from seqto.schemes.scheme import Scheme
 
 CPU = "CPUExecutionProvider"
 

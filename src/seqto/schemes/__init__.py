@@ -1,1 +1,1 @@
-"""How a layer is kept: float (fp32, fp16-stored), int8 (static, dynamic, weight-only), int4."""
+"""How one layer is kept: values, one file per kind."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from seqto.errors import PlanError
-from seqto.layers import attribute
+from seqto.model.layers import attribute
 from seqto.schemes.integers import Floats
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
+
 # name → (numpy type, lowest, highest, lowest when symmetric, highest when symmetric)
 RANGES: dict[str, tuple[type[np.generic], int, int, int, int]] = {
     "s8": (np.int8, -128, 127, -127, 127),
@@ -25,7 +26,11 @@ RANGES: dict[str, tuple[type[np.generic], int, int, int, int]] = {
     "s16": (np.int16, -32768, 32767, -32767, 32767),
     "u16": (np.uint16, 0, 65535, 0, 65535),
 }
+
+
 TINY = np.finfo(np.float32).tiny
+
+
 # x86 without VNNI adds two products of u8 activations and s8 weights in 16 bits (vpmaddubsw). Two
 # neighbours of one sign whose sum stays within this cannot saturate: 255 · 128 < 2¹⁵. Of unlike
 # signs, any two are safe.

@@ -1,1 +1,1 @@
-"""What a right answer is."""
+"""What an answer is, and how far two answers are apart."""

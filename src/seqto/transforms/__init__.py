@@ -1,1 +1,1 @@
-"""Float model → same answers, easier to quantize: equalize, smooth; a correction: denormals."""
+"""Float model → float model with the same answers that is easier to quantize."""

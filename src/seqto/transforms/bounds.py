@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from seqto.transforms.graph import Draft, Floats, Peaks, Weighted, clip_range
+from seqto.transforms.editable_model import Draft, Floats, Peaks, Weighted, clip_range
 
 SAME_BOUNDS = frozenset(("MaxPool", "GlobalAveragePool", "GlobalMaxPool", "Identity"))
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqto.contracts import Layer
 from seqto.errors import ConfigError
-from seqto.layers import weight_axis
-from seqto.model import Prepared
-from seqto.transforms.graph import Applied, Draft, Peaks
+from seqto.model.layers import weight_axis
+from seqto.model.prepare import Prepared
+from seqto.records import Layer
+from seqto.transforms.editable_model import Draft, Peaks
+from seqto.transforms.transform import Applied
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqto.errors import ConfigError
-from seqto.model import Prepared
-from seqto.transforms.graph import Applied, Draft, Floats, Link, Peaks, follow
+from seqto.model.prepare import Prepared
+from seqto.transforms.editable_model import Draft, Floats, Link, Peaks, follow
 from seqto.transforms.rescaling import (
     PROVEN,
     Reach,
@@ -24,8 +24,11 @@ from seqto.transforms.rescaling import (
     rescale,
     settle,
 )
+from seqto.transforms.transform import Applied
 
 NEGLIGIBLE = 1e-6  # a factor nearer to 1 than this is no change
+
+
 # Weights alone would let a channel's activations shrink until the tensor's one scale rounds them
 # away: mobilenetv1, per channel u8, lost 62 of 100 answers so, and 2 to 5 with this bound (2
 # without any equalization). An eighth of the widest channel leaves 5 of 8 bits.

@@ -11,13 +11,19 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError
 from seqto.transforms.bounds import bounds_before_clips
-from seqto.transforms.graph import Draft, Floats, Link, Peaks, Reader, Weighted
+from seqto.transforms.editable_model import Draft, Floats, Link, Peaks, Reader, Weighted
 
 # A channel a thousand times off its neighbours has a quarter of an 8-bit step left: beyond that
 # there is nothing to save, only the noise of near-dead channels to blow up.
 LARGEST_FACTOR = 1e3
+
+
 PROVEN, CALIBRATED = "proven", "calibrated"
+
+
 CALIBRATED_MARGIN = 0.9  # unseen samples go further than calibration did
+
+
 PROVEN_MARGIN = 1.0 - 1e-5  # proofs are in doubles, the model computes in single precision
 
 

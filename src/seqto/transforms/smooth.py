@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import ConfigError
-from seqto.model import Prepared
-from seqto.transforms.graph import Applied, Draft, Floats, Link, Peaks, Reader, Weighted, follow
+from seqto.model.prepare import Prepared
+from seqto.transforms.editable_model import Draft, Floats, Link, Peaks, Reader, Weighted, follow
 from seqto.transforms.rescaling import (
     PROVEN,
     Reach,
@@ -28,6 +28,7 @@ from seqto.transforms.rescaling import (
     scale_inputs,
     settle,
 )
+from seqto.transforms.transform import Applied
 
 NEGLIGIBLE = 1e-6  # a factor nearer to 1 than this is no change
 

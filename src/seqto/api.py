@@ -1,0 +1,125 @@
+"""The public functions, one per command."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqto import config as config_room
+from seqto.config import Settings
+from seqto.errors import ConfigError
+from seqto.files import given_path
+from seqto.model.sources.source import Fetched
+from seqto.record.own_files import ForeignFileError, OwnFiles
+from seqto.record.trial import Trial
+from seqto.records import Json, Layer
+from seqto.study import workspace
+from seqto.study.run import run
+from seqto.study.setup import check_settings, fetch, make_job
+from seqto.study.study import Listener, replayed
+from seqto.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What `tune` returns; the same facts as report.json."""
+
+    folder: str
+    report: Json
+    trials: tuple[Trial, ...]
+    front: tuple[int, ...]
+    recommended: Mapping[str, int]
+    layers: tuple[Layer, ...]
+    met_max_loss: bool | None = None
+    problems: tuple[str, ...] = ()  # what could not be written beside the reports
+    not_written: tuple[str, ...] = ()  # one sentence a file that is not ours and was left
+
+
+def tune(
+    model: str | Path | None = None,
+    *,
+    out: str | Path,
+    config: str | Path | None = None,
+    data: Any = None,
+    task: Task | None = None,
+    strategy: Any = None,
+    listener: Listener = lambda _event: None,
+    progress: workspace.Progress = lambda _what, _done, _total: None,
+    **overrides: Any,
+) -> Result:
+    """Tune one model. Keyword overrides are settings with `__` for the dot: search__seed=3.
+
+    `data` is a folder, an .npz, any iterable of arrays or (array, label), or a Data plug-in.
+    """
+    folder = given_path(out, "out")
+    tables = config_room.read_toml(config) if config else {}
+    dotted = {key.replace("__", "."): value for key, value in overrides.items()}
+    if model is not None:
+        dotted["model.path"] = str(model)
+    settings = config_room.make(tables, dotted)
+    check_settings(settings, task=task, strategy=strategy)
+    from seqto.model.sources import parse_source
+
+    if settings.model.path is None:
+        raise ConfigError("no model is given: pass a path, or set model.path in the config")
+    (fetched,) = _only_one(settings, parse_source)
+    job = make_job(
+        fetched, folder, settings, data=data, task=task, strategy=strategy, listener=listener
+    )
+    return run(dataclasses.replace(job, progress=progress))
+
+
+def _only_one(settings: Settings, parse_source: Callable[..., Any]) -> list[Fetched]:
+    found = list(fetch(settings, parse_source))
+    if len(found) != 1:
+        names = ", ".join(f.name for f in found)
+        raise ConfigError(f"{settings.model.path} names several models ({names}): tune one a call")
+    return found
+
+
+def _gated(result: Result, max_loss: float | None) -> Result:
+    if max_loss is None:
+        return result
+    whole = [t for t in result.trials if not any(m.stopped_early for m in t.measurements.values())]
+    met = any(t.loss is not None and t.loss.value <= max_loss for t in whole)
+    return dataclasses.replace(result, met_max_loss=met)
+
+
+def write_outputs(out: Path, events: Sequence[Json]) -> Result:
+    """Reports, a pure function of the journal; then models, which need the prepared one too."""
+    from seqto.records import Layer
+    from seqto.report import csv_file, html_page, json_file, plots
+    from seqto.report.models import save_recommended, trials_of
+
+    trials_of(events)  # checked before anything is made of them
+    own = OwnFiles.read(out)
+    left: list[str] = []
+
+    def write(path: Path, data: bytes) -> None:
+        try:
+            own.write(path, data)
+        except ForeignFileError as error:
+            left.append(str(error))
+
+    report = json_file.write_report(out, events, write=write)
+    plots.write_plots(out / "plots", report, write=write)
+    html_page.write_page(out, report, write=write)
+    csv_file.write_front(out, report, write=write)
+    not_ours, problems = save_recommended(own, events, report)
+    left += not_ours
+    header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
+    # the journal has them in the order in which workers were done
+    trials = tuple(sorted(replayed(events).values(), key=lambda trial: trial.number))
+    return Result(
+        folder=str(out),
+        report=report,
+        trials=trials,
+        front=tuple(report["front"]),
+        recommended=dict(report["recommended"]),
+        layers=tuple(Layer.from_json(x) for x in header["layers"]),
+        problems=tuple(problems),
+        not_written=tuple(left),
+    )

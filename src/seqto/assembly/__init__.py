@@ -1,0 +1,1 @@
+"""Plan → model, from parts that are made once per layer and scheme."""

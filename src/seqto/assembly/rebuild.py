@@ -1,0 +1,28 @@
+"""Rebuild the model of a trial from a run folder, bit for bit as it was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqto.assembly.assembler import open_assembler
+from seqto.assembly.plan import Plan
+from seqto.errors import JournalError, PlanError
+from seqto.records import Json
+from seqto.transforms.variants import is_complete, place_of
+
+
+def rebuild(folder: Path, trial: Json) -> bytes:
+    """The model of one entry of report.json's or the journal's trials."""
+    if trial.get("error"):
+        raise PlanError(f"trial {trial['number']} failed ({trial['error']['stage']}): no model")
+    plan = Plan.from_json(trial["plan"])
+    place = place_of(folder, plan.transforms)
+    if not is_complete(place):
+        raise JournalError(f"{place} is missing: the run folder is not complete")
+    made = open_assembler(place).assemble(plan)
+    if made.sha256 != trial["sha256"]:
+        raise JournalError(
+            f"trial {trial['number']} was measured as sha256 {trial['sha256'][:12]}… but rebuilds "
+            f"as {made.sha256[:12]}…: {place} or a library was changed"
+        )
+    return made.data

@@ -1,0 +1,1 @@
+"""Float model and calibration samples → ranges, means, peaks, Gram matrices."""

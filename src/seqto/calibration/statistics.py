@@ -1,0 +1,61 @@
+"""Ranges and means of the float model's tensors, and their file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.errors import PlanError
+from seqto.files import write_file
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What calibration knows of the tensors; JSON and arrays only."""
+
+    ranges: Mapping[str, Mapping[str, tuple[float, float]]]  # tensor → method → (low, high)
+    means: Mapping[str, NDArray[np.float32]]  # tensor → mean per channel
+
+    def range_of(self, name: str, method: str) -> tuple[float, float]:
+        known = self.ranges.get(name)
+        if known is None:
+            raise PlanError(f"tensor {name!r} was not calibrated")
+        chosen = known.get(method or "minmax")
+        if chosen is None:
+            raise PlanError(f"no {method!r} range for tensor {name!r}: calibrate with it first")
+        return chosen
+
+
+# ------------------------------------------------------------------------------------- on disk
+
+
+def save_statistics(statistics: Statistics, path: str | Path) -> None:
+    """Ranges and means in one .npz, without pickles."""
+    import io
+
+    arrays: dict[str, NDArray[Any]] = {}
+    index: dict[str, Any] = {"ranges": statistics.ranges, "means": []}
+    for i, (name, mean) in enumerate(statistics.means.items()):
+        index["means"].append(name)
+        arrays[f"m{i}"] = mean
+    arrays["index"] = np.frombuffer(json.dumps(index).encode(), dtype=np.uint8)
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    write_file(path, stream.getvalue())
+
+
+def load_statistics(path: str | Path) -> Statistics:
+    with np.load(path, allow_pickle=False) as archive:
+        index = json.loads(archive["index"].tobytes())
+        ranges = {
+            n: {m: (float(v[0]), float(v[1])) for m, v in by.items()}
+            for n, by in index["ranges"].items()
+        }
+        means = {name: archive[f"m{i}"] for i, name in enumerate(index["means"])}
+    return Statistics(ranges, means)

@@ -1,0 +1,95 @@
+"""What `seqto tune --dry-run` says: layers, menu, an estimate of time and disk."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from seqto.calibration.gram import columns_of
+from seqto.data.store import SampleStore
+from seqto.errors import DeviceError, ModelError
+from seqto.model import compare as model_compare
+from seqto.model import files as model_files
+from seqto.model import outputs
+from seqto.model import prepare as model_prepare
+from seqto.records import CALIBRATION
+from seqto.study.make_space import offered_menu
+from seqto.study.setup import rounding_types
+
+
+def describe(job: Any) -> str:
+    """Plain text; nothing is written."""
+    settings = job.settings
+    prepared = model_prepare.prepare(
+        model_files.load(job.fetched.path),
+        name=job.fetched.name,
+        max_opset=settings.constraints.max_opset,
+    )
+    weighted = [x for x in prepared.layers if x.weight]
+    # a run rounds them and leaves out those whose inputs are not finite, which are very few
+    roundable = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
+    menu, refusals = offered_menu(
+        job,
+        prepared.layers,
+        roundable=frozenset(roundable if rounding_types(settings) else ()),
+    )
+    wanted = settings.task.output
+    judged = outputs.choose(prepared.proto, prepared.layers, wanted=wanted)
+    sample_s, sample_bytes = _one_sample(job, prepared)
+    probes = sum(len(m) - 1 for m in menu.values())
+    stepwise = settings.search.strategy == "stepwise"
+    trials = len(prepared.layers) if stepwise else 60
+    trials = min(trials, settings.search.max_trials or trials)
+    seconds = trials * (settings.data.evaluation * sample_s + 0.3)
+    if not stepwise:
+        seconds += probes * (settings.search.probes * sample_s + 0.3)
+    import os
+
+    seconds /= settings.search.jobs or os.cpu_count() or 1
+    rows = settings.data.calibration + settings.data.evaluation + (settings.data.report or 0)
+    disk = rows * sample_bytes + 3 * prepared.proto.ByteSize()
+    lines = [
+        f"{job.fetched.name}: {len(prepared.layers)} layers, {len(weighted)} with weights, "
+        f"opset {prepared.opset}",
+        f"judged output: {judged.name!r} of {judged.count}",
+        f"strategy {settings.search.strategy}, mode {settings.quantize.mode}, "
+        f"device {job.device.name}, objectives {', '.join(settings.search.objectives)}",
+        f"samples: {len(job.data)} there; calibration {settings.data.calibration}, evaluation "
+        f"{settings.data.evaluation}, report "
+        f"{'the rest' if settings.data.report is None else settings.data.report}",
+        "menu: " + ", ".join(sorted({code for codes in menu.values() for code in codes})),
+        *(f"not offered: {r['code']}, {r['reason']} ({len(r['layers'])} layers)" for r in refusals),
+        f"about {trials} trials, {max(1, round(seconds / 60))} min, {disk / 1e6:.0f} MB in "
+        f"{job.out} (samples are deleted at the end)",
+        "layers:",
+        *(f"  {x.name}  {x.op_type}  {x.parameters:,} parameters" for x in prepared.layers),
+    ]
+    return "\n".join(lines)
+
+
+def _one_sample(job: Any, prepared: model_prepare.Prepared) -> tuple[float, float]:
+    """Seconds that the float model takes for a sample, and its bytes on disk."""
+    batch = prepared.inputs[0].shape[0] or 1
+    with tempfile.TemporaryDirectory(prefix="seqto-") as scratch:
+        store = SampleStore.build(
+            job.data,
+            Path(scratch),
+            splits={CALIBRATION: list(range(min(batch, len(job.data))))},
+            inputs=prepared.inputs,
+            preprocess=job.preprocess,
+        )
+        feeds = store.batch(CALIBRATION, 0, batch)
+        size = sum(f.stat().st_size for f in Path(scratch).rglob("*") if f.is_file())
+    # by its path: it may have external data beside it
+    with contextlib.closing(job.device.open(Path(job.fetched.path), threads=1)) as session:
+        try:
+            session.run(feeds)
+        except DeviceError as error:
+            raise ModelError(model_compare.unfit_samples(feeds, error)) from error
+        began = time.perf_counter()
+        session.run(feeds)
+        seconds = time.perf_counter() - began
+    return seconds / batch, size / feeds.rows

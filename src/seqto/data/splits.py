@@ -1,0 +1,54 @@
+"""Disjoint random splits of the samples: calibration, evaluation, report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from seqto.errors import DataError
+from seqto.records import CALIBRATION, EVALUATION, REPORT
+
+# --------------------------------------------------------------------------------------- splits
+
+
+def split_rows(
+    count: int,
+    *,
+    calibration: int,
+    evaluation: int,
+    report: int | None,
+    seed: int,
+    calibration_rows: Sequence[int] | None = None,
+) -> dict[str, list[int]]:
+    """Disjoint rows for the three splits, drawn without replacement; the order is random too.
+
+    `report` of None takes all that is left, 0 none. Rows in `calibration_rows` serve calibration
+    alone, and calibration is drawn from nowhere else.
+    """
+    reserved = set() if calibration_rows is None else {int(row) for row in calibration_rows}
+    if any(not 0 <= row < count for row in reserved):
+        raise DataError(f"calibration_rows names rows outside the {count} samples of the data")
+    if min(calibration, evaluation, report or 0) < 0:
+        raise DataError(
+            f"negative number of samples: calibration {calibration}, evaluation {evaluation}, "
+            f"report {report}"
+        )
+    order = [int(row) for row in np.random.default_rng(seed).permutation(count)]
+    if calibration_rows is None:
+        first, rest = order[:calibration], order[calibration:]
+    else:
+        first = [row for row in order if row in reserved][:calibration]
+        rest = [row for row in order if row not in reserved]
+    needed = calibration + evaluation + (report or 0)
+    if len(first) < calibration or len(rest) < evaluation + (report or 0):
+        kept = (
+            "" if calibration_rows is None else f" ({len(reserved)} of them for calibration only)"
+        )
+        raise DataError(
+            f"too few samples: {needed} are needed (calibration {calibration}, evaluation "
+            f"{evaluation}, report {'the rest' if report is None else report}), the data have "
+            f"{count}{kept}: lower the numbers or give more data"
+        )
+    stop = None if report is None else evaluation + report
+    return {CALIBRATION: first, EVALUATION: rest[:evaluation], REPORT: rest[evaluation:stop]}

@@ -1,0 +1,79 @@
+"""What is usable on this machine, and why the rest is not."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.metadata import entry_points
+
+from seqto import plugins
+from seqto.errors import SeqtoError
+
+
+def usable_devices() -> list[tuple[str, bool, str]]:
+    """(device, usable, reason) for `seqto devices`."""
+    rows = [*_providers(), *_tvm()]
+    for entry in entry_points(group="seqto.devices"):
+        if entry.name not in plugins.BUILT_IN["seqto.devices"]:
+            rows.append((entry.name, *_plugged_in(entry.name)))
+    return rows
+
+
+def _providers() -> list[tuple[str, bool, str]]:
+    import onnxruntime as ort
+
+    here = set(ort.get_available_providers())
+    rows = []
+    for provider in ort.get_all_providers():
+        usable, reason = False, "not in this onnxruntime build"
+        if provider in here:
+            usable, reason = _runs_something(provider)
+        short = provider.removesuffix("ExecutionProvider").lower()
+        rows.append((f"ort (provider = {short!r})", usable, reason))
+    return rows
+
+
+def _runs_something(provider: str) -> tuple[bool, str]:
+    """A provider that is built in may have no device, or run nothing itself: one Add tells."""
+    import numpy as np
+    import onnxruntime as ort
+
+    from seqto.devices.ort import Ort
+
+    try:
+        session = Ort(provider=provider).open(_addition(), threads=1)
+        session.run({"x": np.ones((1, 4), dtype=np.float32)})
+        session.close()
+    except SeqtoError as error:
+        return False, f"cannot run a small model: {error}"
+    return True, f"onnxruntime {ort.__version__}"
+
+
+def _addition() -> bytes:
+    from onnx import TensorProto, helper
+
+    shaped = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4]) for n in "xy"]
+    node = helper.make_node("Add", ["x", "x"], ["y"])
+    graph = helper.make_graph([node], "addition", shaped[:1], shaped[1:])
+    opset = [helper.make_opsetid("", 17)]
+    model: bytes = helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    return model
+
+
+def _tvm() -> list[tuple[str, bool, str]]:
+    if importlib.util.find_spec("tvm") is None:
+        return [("tvm", False, "apache-tvm is not installed: pip install 'seqto[tvm]'")]
+    from seqto.devices.tvm import device
+
+    return [(f"tvm ({name})", *device.preset(name).usable()) for name in device.PRESETS]
+
+
+def _plugged_in(kind: str) -> tuple[bool, str]:
+    """Of another package: it says itself if it can, else that it loads is all we know."""
+    try:
+        plugin = plugins.find("seqto.devices", kind)
+        if hasattr(plugin, "usable"):
+            usable, reason = plugin().usable()
+            return bool(usable), str(reason)
+    except Exception as error:  # a stranger's code: whatever it raises is the reason
+        return False, f"{type(error).__name__}: {error}"
+    return True, f"plug-in {plugin.__module__}"

@@ -1,0 +1,51 @@
+"""The protocols of a device and of a model that is loaded on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from seqto.records import Json, Layer
+from seqto.schemes.scheme import Scheme
+
+if TYPE_CHECKING:
+    from seqto.records import Array, Feeds
+
+
+# ------------------------------------------------------------------------------------- the world
+
+
+@runtime_checkable
+class Session(Protocol):
+    """A model that is loaded on a device."""
+
+    def run(self, feeds: Feeds) -> list[Array]: ...
+
+    def time_ms(self, feeds: Feeds) -> float:
+        """Run once, return the milliseconds that it took on the device."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Device(Protocol):
+    """Where a model runs. A frozen dataclass: its fields are its settings."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, model: bytes | Path, *, threads: int = 0) -> Session:
+        """Load; raises DeviceError with the stage that failed. threads 0 = device's choice.
+
+        A candidate comes as bytes, a file of the user's as its path: it may have data beside it.
+        """
+        ...
+
+    def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
+        """Why this device cannot run a layer so, or None. Known limits only, others show."""
+        ...
+
+    def describe(self) -> Json:
+        """What identifies it in a report: provider, CPU flags, threads, versions."""
+        ...

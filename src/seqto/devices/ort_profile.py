@@ -1,0 +1,58 @@
+"""Attribute the kernel times of ONNX Runtime's profile to layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from seqto.assembly.assembler import Assembler
+from seqto.records import Json
+
+CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "ReorderInput", "ReorderOutput", "Transpose")
+
+
+def node_owners(assembler: Assembler) -> dict[str, str]:
+    """Node and tensor names → layer: ORT names blocked-layout convolutions by their output."""
+    owner: dict[str, str] = {}
+    layer_of = {n: x.name for x in assembler.prepared.layers for n in x.nodes}
+    for node in assembler.prepared.proto.graph.node:
+        if node.name in layer_of:
+            owner[node.name] = layer_of[node.name]
+            owner.update(dict.fromkeys(node.output, layer_of[node.name]))
+    return owner
+
+
+def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
+    """Kernel rows → milliseconds, provider and op by layer; the rest under an empty name.
+
+    `kernels` names the op that ran for a layer (Conv, QLinearConv, …): the first that is no
+    conversion, since rows are in the order of execution and activations come behind. A device may
+    run in integers what the plan keeps float, or the other way round; this is what it did.
+    `conversion_ms` is what changing between integers and floats costs in all.
+    """
+    milliseconds: dict[str, float] = {}
+    placement: dict[str, str] = {}
+    kernels: dict[str, str] = {}
+    conversions = [r["ms"] for r in rows if r["op"] in CONVERSIONS]
+    for row in rows:
+        name = row["node"]
+        layer = owner.get(name, "")
+        while not layer and "_" in name:  # fused nodes carry suffixes
+            name = name.rsplit("_", 1)[0]
+            layer = owner.get(name, "")
+        milliseconds[layer] = milliseconds.get(layer, 0.0) + row["ms"]
+        if layer:
+            placement[layer] = row["provider"]
+            if row["op"] not in CONVERSIONS:
+                kernels.setdefault(layer, row["op"])
+    # providers that compile (OpenVINO, QNN, …) show one row for all the layers they took in
+    compiled = {r["provider"] for r in rows if r["node"].startswith(r["provider"])}
+    if len(compiled) == 1:
+        (provider,) = compiled
+        placement = {**dict.fromkeys(owner.values(), provider), **placement}
+    return {
+        "layers_ms": milliseconds,
+        "placement": placement,
+        "kernels": kernels,
+        "conversion_ms": sum(conversions),
+        "conversions": len(conversions),
+    }

@@ -1,0 +1,1 @@
+"""Apache TVM, local or over RPC."""

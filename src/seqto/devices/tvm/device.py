@@ -1,0 +1,418 @@
+"""Device `tvm`: a model compiled with Apache TVM (Relax), run over RPC, timed on the device.
+
+Only this file, `tvm_compile` and `tvm_rpc` import tvm. The far end may be a phone (address, or
+tracker with a key) or a server that is started here for the purpose, on 127.0.0.1.
+
+TVM compiles for fixed shapes. A model whose batch is free is compiled for `chunk` samples, the
+last chunk is filled up with copies of its last sample and the copies' answers are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import re
+import shutil
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqto.devices.tvm.compile import (
+    ImportedModel,
+    Recipe,
+    compiled,
+    device_error,
+    own_linker,
+    read_model,
+    version_of,
+)
+from seqto.devices.tvm.rpc import Endpoint, Link, host_and_port, link_to
+from seqto.errors import ConfigError, DeviceError, nearest
+from seqto.records import Json, Layer
+from seqto.schemes.scheme import Scheme
+
+if TYPE_CHECKING:
+    from seqto.records import Array, Feeds
+
+_NO_TVM = "apache-tvm is not installed: pip install 'seqto[tvm]'"
+
+
+_DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu"}  # others have the name of their kind
+
+
+@dataclass(frozen=True, slots=True)
+class Tvm:
+    """Where and for what to compile; every field is a setting.
+
+    preset          a name of PRESETS: gives the fields that are left as they are
+    target          what the kernels are for: a kind ("llvm", "opencl", "cuda", "vulkan", …) or
+                    TVM's table of it, {"kind": "opencl", "device": "mali"}
+    host            the CPU beside it, as a table; empty = this machine's
+    address         host:port of a running RPC server; None = start one here, on 127.0.0.1
+    tracker, key    host:port of a tracker, and the name under which the device is registered
+    cross_compiler  linker for the device, e.g. the NDK's clang++; None = this machine's
+    load_library    runtime library for a server started here (OpenCL is not in the wheel)
+    session_timeout_s  the longest one step, and one connection, may take
+    retries, backoff_s  after a lost link: how often again, and the first pause (it doubles)
+    chunk           samples in one run, where the model's batch is free
+    dims            sizes of free dimensions other than the batch, by name
+    cache           folder for compiled models; None = one that ends with the process. Whoever
+                    can write there can run code on the device
+    """
+
+    target: str | Mapping[str, Any] = "llvm"
+    host: Mapping[str, Any] = field(default_factory=dict)
+    # free: may be another when a run is resumed
+    address: str | None = field(default=None, metadata={"free": True})
+    tracker: str | None = field(default=None, metadata={"free": True})
+    key: str = field(default="", metadata={"free": True})
+    cross_compiler: str | None = None
+    load_library: str | None = None
+    session_timeout_s: float = 600.0
+    connect_timeout_s: float = 60.0
+    retries: int = 3
+    backoff_s: float = 1.0
+    chunk: int = 1
+    dims: Mapping[str, int] = field(default_factory=dict)
+    cache: str | None = field(default=None, metadata={"free": True})
+    preset: str = ""
+
+    def __post_init__(self) -> None:
+        self._fill_from_preset()
+        if isinstance(self.target, str) and not re.fullmatch(r"\w+", self.target):
+            raise ConfigError(
+                f"tvm target {self.target!r} is no kind; options go into a table, such as "
+                '{kind = "opencl", device = "mali", max_num_threads = 256}'
+            )
+        if not self.kind:
+            raise ConfigError(f"tvm target {self.target!r} has no kind")
+        if self.address and self.tracker:
+            raise ConfigError("tvm device has both an address and a tracker: give one of them")
+        if self.tracker and not self.key:
+            raise ConfigError(f"tracker {self.tracker!r} needs the key of the device")
+        if self.load_library and (self.address or self.tracker):
+            raise ConfigError("load_library is for a server started here, not for one elsewhere")
+        for place in filter(None, (self.address, self.tracker)):
+            try:
+                host_and_port(place)
+            except ValueError as error:
+                raise ConfigError(f"tvm device: {error}") from error
+        if self.chunk < 1 or self.retries < 0 or self.session_timeout_s <= 0:
+            raise ConfigError("tvm device: chunk ≥ 1, retries ≥ 0 and session_timeout_s > 0")
+
+    def _fill_from_preset(self) -> None:
+        if self.preset and self.preset not in PRESETS:
+            known = ", ".join(PRESETS)
+            near = nearest(self.preset, list(PRESETS))
+            raise ConfigError(f"no tvm preset {self.preset!r}{near} (known: {known})")
+        untouched: Json = {"target": "llvm", "host": {}, "cross_compiler": None}
+        for name, value in PRESETS.get(self.preset, {}).items():
+            if getattr(self, name) == untouched[name]:
+                object.__setattr__(self, name, value)
+
+    @property
+    def exclusive(self) -> bool:
+        """One address serves one connection at a time: two workers would lock each other out."""
+        return self.address is not None
+
+    @property
+    def kind(self) -> str:
+        return self.target if isinstance(self.target, str) else str(self.target.get("kind", ""))
+
+    @property
+    def name(self) -> str:
+        return f"tvm-{self.kind}"
+
+    def open(self, model: bytes | Path, *, threads: int = 0) -> TvmSession:
+        """Compile, upload and load; DeviceError says at which stage it failed."""
+        if importlib.util.find_spec("tvm") is None:
+            raise DeviceError(_NO_TVM, stage="load")
+        if self.load_library and not Path(self.load_library).is_file():
+            raise DeviceError(f"no runtime library {self.load_library!r}", stage="load")
+        session = TvmSession(self, read_model(model, self.dims), threads)
+        try:
+            session.load()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
+        """What was tried and failed with TVM 0.27; docs/devices-tvm.md has the table."""
+        if scheme.weight == "s4":
+            return "TVM's ONNX import fails on int4 tensors"
+        if scheme.kind == "dynamic" and layer.op_type == "Conv":
+            return "TVM's ONNX import has no ConvInteger"
+        return None
+
+    def describe(self) -> Json:
+        place = self.address or self.tracker or "local RPC server"
+        return {
+            "kind": "tvm",
+            "name": self.name,
+            "target": self._target(),
+            "host": dict(self.host),
+            "place": place,
+            "key": self.key,
+            "chunk": self.chunk,
+            "versions": {p: version_of(p) for p in ("apache-tvm", "apache-tvm-ffi")},
+        }
+
+    def usable(self) -> tuple[bool, str]:
+        """Can it be used from here, and why not; asks the far end only for an open port."""
+        if importlib.util.find_spec("tvm") is None:
+            return False, _NO_TVM
+        obstacle = self._cannot_compile() or self._cannot_run()
+        place = self.address or self.tracker or "a server started here"
+        return not obstacle, obstacle or f"compiles for {self.kind}, runs on {place}"
+
+    def _cannot_compile(self) -> str:
+        import tvm
+
+        if tvm.get_global_func(f"target.build.{self.kind}", allow_missing=True) is None:
+            return f"this TVM was built without a code generator for {self.kind}"
+        linker = self.cross_compiler or own_linker()
+        if linker is None:
+            return "no C++ compiler on this machine to link with: install g++ or clang"
+        return "" if shutil.which(linker) else f"no linker {linker!r} on this machine"
+
+    def _cannot_run(self) -> str:
+        import tvm
+
+        if place := self.address or self.tracker:
+            try:
+                socket.create_connection(host_and_port(place), timeout=3).close()
+            except OSError as error:
+                return f"nobody answers at {place}: {error}"
+        elif self.host.get("mtriple"):
+            return "compiled for another machine: give its address, or a tracker and a key"
+        elif self.load_library:
+            return "" if Path(self.load_library).is_file() else f"no file {self.load_library!r}"
+        elif self.kind not in _DEVICE_OF_KIND and not tvm.runtime.device(self.kind).exist:
+            return f"this TVM has no {self.kind} runtime, or finds no such device here"
+        return ""
+
+    def _target(self) -> Json:
+        return {"kind": self.target} if isinstance(self.target, str) else dict(self.target)
+
+    def _recipe(self) -> Recipe:
+        return Recipe(self._target(), dict(self.host), self.cross_compiler, self.cache)
+
+    def _endpoint(self) -> Endpoint:
+        shared = {f.name for f in dataclasses.fields(Endpoint)}
+        return Endpoint(**{name: getattr(self, name) for name in shared})
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "llvm": {},
+    "opencl": {"target": {"kind": "opencl", "max_num_threads": 256}},
+    "opencl-mali-android": {
+        "target": {"kind": "opencl", "device": "mali", "max_num_threads": 256},
+        "host": {"kind": "llvm", "mtriple": "aarch64-linux-android"},
+        "cross_compiler": "aarch64-linux-android30-clang++",
+    },
+    "cuda": {"target": "cuda"},
+    "vulkan": {"target": "vulkan"},
+}
+
+
+def preset(name: str) -> Tvm:
+    """A device by its short name; change fields with dataclasses.replace."""
+    return Tvm(preset=name)
+
+
+# ------------------------------------------------------------------------------------- sessions
+
+
+@dataclass(slots=True)
+class _Program:
+    """A compiled model, and the machine that runs it on the link's current connection."""
+
+    path: Path
+    machine: Any = None
+    generation: int = -1
+
+
+class TvmSession:
+    """A model on a TVM device. Survives a lost link by loading again where it stopped."""
+
+    def __init__(self, device: Tvm, model: ImportedModel, threads: int) -> None:
+        self._device = device
+        self._model = model
+        self._threads = threads
+        self._programs: dict[int, _Program] = {}
+        self._link: Link | None = link_to(device._endpoint())
+
+    def load(self) -> None:
+        program = self._program(self._model.batch or self._device.chunk)
+        self._attempt(program, lambda remote: None, stage="load", doing="loading the model")
+
+    def run(self, feeds: Feeds) -> list[Array]:
+        import numpy as np
+
+        samples = self._samples(feeds)
+        size = self._model.batch or self._device.chunk
+        program = self._program(size)
+        parts: list[list[Array]] = []
+        for start in range(0, samples, size):
+            chunk = self._chunk(feeds, start, size=size)
+            kept = min(size, samples - start)
+            answers = self._attempt(
+                program,
+                lambda remote, chunk=chunk: self._invoke(program, remote, chunk),
+                stage="run",
+                doing=f"running samples {start} to {start + kept - 1} of {samples}",
+            )
+            if samples != size:
+                self._check_batched(answers, size)
+                answers = [a[:kept] for a in answers]
+            parts.append(answers)
+        if len(parts) == 1:
+            return parts[0]
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def time_ms(self, feeds: Feeds) -> float:
+        """One run, timed by the device itself after a run that is not counted.
+
+        Compiled for exactly the samples given, so that a batch is timed as a batch.
+        """
+        samples = self._samples(feeds)
+        size = self._model.batch or samples
+        program = self._program(size)
+        total_s = 0.0
+        for start in range(0, samples, size):
+            chunk = self._chunk(feeds, start, size=size)
+            total_s += self._attempt(
+                program,
+                lambda remote, chunk=chunk: self._clock(program, remote, chunk),
+                stage="time",
+                doing="timing the model",
+            )
+        return total_s * 1e3
+
+    def close(self) -> None:
+        link, self._link = self._link, None
+        self._programs.clear()  # the machines go first: they live on the link's connection
+        if link is not None:
+            link.release()
+
+    # what happens on the far side; each of these is repeated as a whole after a lost link
+
+    def _attempt(self, program: _Program, step: Any, *, stage: str, doing: str) -> Any:
+        link = self._link
+        if link is None:
+            raise DeviceError("this TVM session is closed: open the model again", stage=stage)
+
+        def whole(remote: Any) -> Any:
+            if program.generation != link.generation:
+                try:
+                    self._upload(program, remote)
+                except Exception as error:
+                    raise _LoadFailed from error
+                program.generation = link.generation
+            if self._threads and link.threads != self._threads:
+                # 1 = the machine's big cores, TVM's own default
+                remote.get_function("runtime.config_threadpool")(1, self._threads)
+                link.threads = self._threads
+            return step(remote)
+
+        try:
+            return link.attempt(whole, stage=stage, doing=doing)
+        except DeviceError:
+            raise
+        except _LoadFailed as error:
+            raise device_error(
+                error.__cause__ or error, "load", kind=self._device.kind
+            ) from error.__cause__
+        except Exception as error:
+            raise device_error(error, stage, kind=self._device.kind) from error
+
+    def _upload(self, program: _Program, remote: Any) -> None:
+        from tvm import relax
+
+        # never the same name twice: a library that is loaded already would be taken for this
+        # one (seen: a float model's answers for a quantized one), and overwriting it is a crash
+        name = f"seqto-{uuid.uuid4().hex}.so"
+        remote.upload(bytearray(program.path.read_bytes()), name)
+        library = remote.load_module(name)
+        with contextlib.suppress(Exception):  # not every server can remove; it is mapped by now
+            remote.remove(name)
+        far = self._far(remote)
+        devices = [far] if self._on_cpu else [far, remote.cpu()]
+        program.machine = relax.VirtualMachine(library, devices)
+
+    def _invoke(self, program: _Program, remote: Any, chunk: list[Array]) -> list[Array]:
+        self._set(program, remote, chunk)
+        program.machine.invoke_stateful("main")
+        answer = program.machine.get_outputs("main")
+        answers = answer if isinstance(answer, (tuple, list)) else (answer,)
+        return [a.numpy() for a in answers]
+
+    def _clock(self, program: _Program, remote: Any, chunk: list[Array]) -> float:
+        self._set(program, remote, chunk)
+        timer = program.machine.time_evaluator(
+            "invoke_stateful", self._far(remote), number=1, repeat=1
+        )
+        return float(timer("main").results[0])
+
+    def _set(self, program: _Program, remote: Any, chunk: list[Array]) -> None:
+        import tvm
+
+        far = self._far(remote)
+        program.machine.set_input("main", *(tvm.runtime.tensor(a, far) for a in chunk))
+
+    def _far(self, remote: Any) -> Any:
+        return remote.device(_DEVICE_OF_KIND.get(self._device.kind, self._device.kind))
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self._device.kind in _DEVICE_OF_KIND
+
+    # chunks
+
+    def _program(self, size: int) -> _Program:
+        if size not in self._programs:
+            self._programs[size] = _Program(
+                compiled(self._device._recipe(), self._model, size=size)
+            )
+        return self._programs[size]
+
+    def _samples(self, feeds: Feeds) -> int:
+        missing = [name for name in self._model.shapes if name not in feeds]
+        if missing:
+            raise DeviceError(f"no values for the input {missing[0]!r}", stage="run")
+        counts = {len(feeds[n]) for n in self._model.shapes if self._model.batched(n)}
+        if len(counts) > 1 or 0 in counts:
+            raise DeviceError(f"inputs with {sorted(counts)} samples cannot run", stage="run")
+        return counts.pop() if counts else 1
+
+    def _chunk(self, feeds: Feeds, start: int, *, size: int) -> list[Array]:
+        import numpy as np
+
+        chunk = []
+        for name in self._model.shapes:
+            values = feeds[name]
+            if self._model.batched(name):
+                values = values[start : start + size]
+                if len(values) < size:
+                    filling = np.repeat(values[-1:], size - len(values), axis=0)
+                    values = np.concatenate([values, filling])
+            chunk.append(np.ascontiguousarray(values))
+        return chunk
+
+    def _check_batched(self, answers: list[Array], size: int) -> None:
+        for name, answer in zip(self._model.outputs, answers, strict=True):
+            if answer.ndim == 0 or answer.shape[0] != size:
+                raise DeviceError(
+                    f"output {name!r} has shape {answer.shape}, not one row for each of {size} "
+                    f"samples, so chunks cannot be put together: run one sample at a time",
+                    stage="run",
+                )
+
+
+class _LoadFailed(Exception):  # noqa: N818 (never leaves this file)
+    """Marks a failure of upload or load inside a step that also runs."""

@@ -1,0 +1,1 @@
+"""Why quantization changes answers: measured per layer, then explained."""

@@ -1,0 +1,1 @@
+"""Jobs in, results out: in worker processes on this machine or on others."""

@@ -1,0 +1,1 @@
+"""The executor of this machine: supervised worker processes."""

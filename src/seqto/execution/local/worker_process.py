@@ -1,0 +1,171 @@
+"""The life of a local worker process: set up once, then one job after the other."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import NoReturn
+
+from seqto.errors import PlanError, SeqtoError
+from seqto.execution.local.frames import Arrays, Frame, Wire
+from seqto.records import Failure, Json
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Channel:
+    """The worker's end of one job's conversation."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._replies: deque[Json] = deque()
+        self._stopped = False
+
+    def send(self, message: Json, arrays: Arrays = ()) -> None:
+        """Hand a message to the main process; returns when all its bytes are on their way."""
+        _post(self._wire, Frame("message", message, arrays))
+
+    def receive(self, timeout_s: float | None = None) -> Json | None:
+        """The next reply; None when the time has passed or main asks to stop."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._replies and not self._stopped:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._pull(left):
+                return None
+        return self._replies.popleft() if self._replies else None
+
+    @property
+    def stopped(self) -> bool:
+        """Has main asked this job to stop? Does not wait."""
+        while not self._stopped and self._pull(0.0):
+            pass
+        return self._stopped
+
+    def _pull(self, timeout_s: float | None) -> bool:
+        if not _readable(self._wire, timeout_s):
+            return False
+        try:
+            frame = self._wire.read()
+        except (EOFError, ConnectionError):
+            _vanish()
+        if frame is not None and frame.kind == "stop":
+            self._stopped = True
+        elif frame is not None:
+            self._replies.append(frame.body)
+        return True
+
+
+Handler = Callable[[Json, Channel], Json]
+
+
+def serve(target: str, *, channel_fd: int, sentry_fd: int, main_pid: int) -> None:
+    """The life of a worker: set up once, then one job after the other until main hangs up."""
+    if os.getpgrp() != os.getpid():
+        raise SystemExit("seqto.workers is started by seqto itself")
+    _post_sentry(sentry_fd)
+    _die_with_main(main_pid)
+    stream = socket.socket(fileno=channel_fd)
+    stream.set_inheritable(False)  # main must see the end of this process, not of its children
+    wire = Wire(stream)
+    first = _next(wire)
+    handle: Handler | None = None
+    try:
+        module, _, name = target.partition(":")
+        handle = getattr(importlib.import_module(module), name)(first.body) if first else None
+    except Exception as error:
+        _post(wire, Frame("failure", told(error)))
+    if handle is not None:
+        _post(wire, Frame("ready", {}))
+        while job := _next(wire):
+            _post(wire, _outcome(handle, job, wire))
+
+    # The sentry stays: if main was killed it ends what this worker has started, and if main is
+    # there it ends the sentry itself, with the whole group.
+
+
+def _outcome(handle: Handler, job: Frame, wire: Wire) -> Frame:
+    try:
+        result = handle(job.body, Channel(wire))
+        json.dumps(result)  # what cannot travel is the handler's mistake: name it there
+        return Frame("result", result)
+    except Exception as error:
+        return Frame("failure", told(error))
+
+
+def told(error: Exception) -> Json:
+    """What main needs to know: a Failure, plus the traceback where it is a bug."""
+    stage = getattr(error, "stage", "run")
+    if isinstance(error, PlanError):
+        stage = "plan"
+    if isinstance(error, MemoryError):
+        stage = "memory"
+    message = str(error) or type(error).__name__
+    ops, layers = getattr(error, "ops", ()), getattr(error, "layers", ())
+    if not isinstance(error, SeqtoError | MemoryError):
+        text = "".join(traceback.format_exception(error))
+        return {**Failure("run", message).to_json(), "type": "", "bug": text}
+    return {**Failure(stage, message, ops, layers).to_json(), "type": type(error).__name__}
+
+
+def _next(wire: Wire) -> Frame | None:
+    """The next setup or job; None when main has hung up. Late replies and stops fall away."""
+    while True:
+        _readable(wire, None)
+        try:
+            frame = wire.read()
+        except (EOFError, ConnectionError):
+            return None
+        if frame is not None and frame.kind in ("setup", "job"):
+            return frame
+
+
+def _post(wire: Wire, frame: Frame) -> None:
+    wire.queue(frame)
+    try:
+        wire.flush()
+    except ConnectionError:
+        _vanish()
+
+
+def _readable(wire: Wire, timeout_s: float | None) -> bool:
+    poll = select.poll()
+    poll.register(wire.socket, select.POLLIN)
+    return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
+
+
+def _vanish() -> NoReturn:
+    """Main is gone in the middle of a job: nobody wants the rest, nor what was started for it."""
+    os.killpg(0, signal.SIGKILL)
+    raise SystemExit(1)
+
+
+def _post_sentry(pipe_fd: int) -> None:
+    """Fork a process that kills this group when main's end of the pipe closes."""
+    if os.fork():  # no thread runs yet and nothing heavy is loaded
+        os.close(pipe_fd)
+        return
+    try:
+        os.closerange(0, pipe_fd)
+        os.closerange(pipe_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        os.read(pipe_fd, 1)
+    finally:
+        os.killpg(0, signal.SIGKILL)
+    raise SystemExit(1)
+
+
+def _die_with_main(main_pid: int) -> None:
+    """Linux: the kernel kills this process when main's thread ends; the sentry does the rest."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != main_pid:  # it went before the kernel was told
+        _vanish()

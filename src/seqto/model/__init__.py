@@ -1,0 +1,1 @@
+"""A model file → a prepared float model with its layers."""

@@ -1,0 +1,41 @@
+"""Compare the answers of two float models on the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from seqto.errors import ModelError
+from seqto.model.prepare import _moved
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def unfit_samples(feeds: Mapping[str, NDArray[np.generic]], error: Exception) -> str:
+    """One line for a float model that cannot take its samples."""
+    shapes = ", ".join(f"{name}: {'×'.join(map(str, x.shape))}" for name, x in feeds.items())
+    why = " ".join(str(error).split())
+    return (
+        f"the float model does not run on the first samples ({shapes}): {why[:300]}; give samples "
+        "of the shape it takes with --data"
+    )
+
+
+def same_answers(
+    original: bytes | str, prepared: bytes, feeds: Mapping[str, NDArray[np.generic]]
+) -> float:
+    """Largest difference between two models' outputs, relative to the outputs' spread."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    runs = []
+    for model in (original, prepared):
+        try:
+            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            runs.append(session.run(None, dict(feeds)))
+        except Exception as error:  # ORT raises many types without a root
+            raise ModelError(unfit_samples(feeds, error)) from error
+    return max((_moved(a, b) for a, b in zip(*runs, strict=True)), default=0.0)

@@ -1,0 +1,108 @@
+"""Model files: load, save, hash, external data."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from seqto.errors import ModelError
+from seqto.files import write_file
+
+PROTOBUF_LIMIT_BYTES = 2**31 - 1
+
+
+# ---------------------------------------------------------------------------- reading and writing
+
+
+def sha256_of_file(path: str | Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def size_of(path: str | Path) -> int:
+    """Bytes on disk, external data included."""
+    total = Path(path).stat().st_size
+    return total + sum(p.stat().st_size for p in external_files(path))
+
+
+def external_files(path: str | Path) -> list[Path]:
+    """The files that hold initializers outside of the .onnx file, without reading them."""
+    import onnx
+
+    proto = onnx.load(str(path), load_external_data=False)
+    names = set()
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                names.add(entry.value)
+    folder = Path(path).resolve().parent
+    files = []
+    for name in sorted(names):
+        file = (folder / name).resolve()
+        if not file.is_relative_to(folder):
+            raise ModelError(f"{path}: external data {name!r} lies outside of the model's folder")
+        files.append(file)
+    return files
+
+
+def load(path: str | Path) -> Any:
+    """Read a model with its external data; every way to be unreadable is a ModelError."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    path = Path(path)
+    if not path.is_file():
+        raise ModelError(f"model {str(path)!r} does not exist; give the path of an .onnx file")
+    try:
+        missing = [p for p in external_files(path) if not p.is_file()]
+        if missing:
+            raise ModelError(f"{path}: external data file {missing[0].name!r} is missing beside it")
+        proto = onnx.load(str(path))
+        if not proto.graph.node:
+            raise ModelError(f"{path}: no ONNX graph in this file (wrong file, or cut short?)")
+        onnx.checker.check_model(str(path))
+    except ModelError:
+        raise
+    except (DecodeError, onnx.checker.ValidationError, ValueError, OSError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"{path} is not a readable ONNX model: {first}") from error
+    return proto
+
+
+def to_bytes(proto: Any) -> bytes:
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data
+
+
+def save(proto: Any, path: str | Path) -> None:
+    """Write atomically; initializers go to a file beside it when protobuf's limit is near."""
+    import onnx
+
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if proto.ByteSize() < PROTOBUF_LIMIT_BYTES // 2:
+        write_file(path, to_bytes(proto))
+        return
+    onnx.save_model(
+        proto,
+        str(path),
+        save_as_external_data=True,
+        all_tensors_to_one_file=True,
+        location=path.name + ".data",
+        size_threshold=1024,
+    )
+
+
+def op_types(data: bytes) -> set[str]:
+    """The op types in a serialized model."""
+    import onnx
+
+    return {n.op_type for n in onnx.load_from_string(data).graph.node}
+
+
+def opset_of(proto: Any) -> int:
+    return next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)

@@ -1,0 +1,203 @@
+"""A graph's nodes grouped into layers: what a plan may keep in one way or another.
+
+A layer is one node that computes, with what ORT fuses behind it (an activation, a bias) and what
+only moves its result. Names are those of the nodes, so that they can be found in Netron.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqto.records import Layer
+
+CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
+
+
+WEIGHTED_OPS = CONVOLUTIONS | frozenset(("Gemm", "MatMul"))
+
+
+FOLLOWING_ACTIVATIONS = frozenset(("Relu", "Clip"))
+
+
+# ops that only move data: they follow the layer in front of them and keep its scale
+MOVING_OPS = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
+
+
+# weightless ops whose result has the same scale as what went in
+SAME_SCALE_OPS = frozenset(("MaxPool", "Pad", "Slice", "Transpose", "Resize")) | MOVING_OPS
+
+
+WEIGHTLESS_OPS = (
+    frozenset(("Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool"))
+    | frozenset(("LeakyRelu", "Sigmoid", "MatMul"))
+    | SAME_SCALE_OPS
+    | FOLLOWING_ACTIVATIONS
+)
+
+
+OUTPUT_OP = "Output"
+
+
+def list_layers(proto: Any) -> list[Layer]:
+    """Group the graph's nodes into layers, in graph order."""
+    graph = proto.graph
+    constants = {t.name: t for t in graph.initializer}
+    readers: dict[str, list[Any]] = {}
+    for node in graph.node:
+        for tensor in node.input:
+            readers.setdefault(tensor, []).append(node)
+    public = {o.name for o in graph.output}
+    floats = float_tensors(proto)
+    taken: set[str] = set()
+    layers: list[Layer] = []
+    for node in graph.node:
+        if node.name in taken or len(node.output) != 1 or node.output[0] not in floats:
+            continue
+        weighted = _is_weighted(node, constants)
+        if not weighted and not _is_weightless(node, constants):
+            continue
+        chain = [node, *_followers(node, readers, public, constants)]
+        taken.update(n.name for n in chain)
+        layers.append(_layer(chain, constants, weighted=weighted))
+    produced = {layer.output for layer in layers}
+    for output in graph.output:
+        if output.name in produced:
+            label = f"output:{output.name}"
+            layers.append(Layer(label, OUTPUT_OP, (), (output.name,), output.name, 0))
+    return layers
+
+
+def attribute(node: Any, name: str, default: float = 0) -> float:
+    """A node's attribute that is one number."""
+    for item in node.attribute:
+        if item.name == name:
+            return float(item.f if item.type == 1 else item.i)
+    return default
+
+
+def weight_axis(node: Any, rank: int) -> int:
+    """The axis of a weighted node's weights (of `rank` dimensions) that its outputs lie on.
+
+    Of a ConvTranspose with groups it holds the channels of one group: each group has as many.
+    """
+    if node.op_type == "Conv" or (node.op_type == "Gemm" and attribute(node, "transB")):
+        return 0
+    return 1 if node.op_type == "ConvTranspose" else rank - 1
+
+
+def input_axis(node: Any) -> int:
+    """The axis of a weighted node's input that its weights are summed over; -1 is the last."""
+    if node.op_type in CONVOLUTIONS:
+        return 1
+    return 0 if node.op_type == "Gemm" and attribute(node, "transA") else -1
+
+
+def inferred_values(proto: Any) -> list[Any]:
+    """What shape inference finds out about tensors; weights' contents are not needed for it."""
+    import onnx
+
+    light = onnx.ModelProto()
+    light.CopyFrom(proto)
+    for tensor in light.graph.initializer:
+        if tensor.ByteSize() > 4096:  # only small ones can be shapes
+            tensor.ClearField("raw_data")
+            tensor.ClearField("float_data")
+    try:
+        graph = onnx.shape_inference.infer_shapes(light).graph
+    except Exception:  # a custom op stops inference: then only what the file says is known
+        graph = light.graph
+    return [*graph.value_info, *graph.input, *graph.output]
+
+
+def float_tensors(proto: Any) -> set[str]:
+    """Names of the tensors that hold float32; shape arithmetic must never be quantized."""
+    types = {v.name: v.type.tensor_type.elem_type for v in inferred_values(proto)}
+    names = {o for n in proto.graph.node for o in n.output} | {i.name for i in proto.graph.input}
+    return {n for n in names if types.get(n, 1) == 1}  # 1 = float32
+
+
+def _is_weighted(node: Any, constants: Mapping[str, Any]) -> bool:
+    if node.op_type not in WEIGHTED_OPS or node.domain not in ("", "ai.onnx"):
+        return False
+    if len(node.input) < 2 or node.input[1] not in constants or node.input[0] in constants:
+        return False
+    if node.op_type == "Gemm" and len(node.input) > 2 and node.input[2] not in constants:
+        return False
+    weight = constants[node.input[1]]
+    return int(weight.data_type) == 1 and len(weight.dims) >= 2  # 1 = float32
+
+
+def _is_weightless(node: Any, constants: Mapping[str, Any]) -> bool:
+    if node.op_type not in WEIGHTLESS_OPS or node.domain not in ("", "ai.onnx"):
+        return False
+    first_only = node.op_type in SAME_SCALE_OPS | FOLLOWING_ACTIVATIONS
+    data = node.input[:1] if first_only else node.input
+    return all(x and x not in constants for x in data)
+
+
+def _followers(
+    node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
+) -> list[Any]:
+    """The activation and data-moving nodes that only this node feeds."""
+    chain: list[Any] = []
+    activation_open = node.op_type in WEIGHTED_OPS or node.op_type in ("Add", "Sub")
+    tensor = node.output[0]
+    if _adds_bias(node, readers, public, constants):
+        chain.append(readers[tensor][0])
+        tensor = chain[-1].output[0]
+    while tensor not in public and len(readers.get(tensor, [])) == 1:
+        follower = readers[tensor][0]
+        activation = activation_open and follower.op_type in FOLLOWING_ACTIVATIONS
+        if not activation and follower.op_type not in MOVING_OPS:
+            break
+        if follower.input[0] != tensor:
+            break
+        activation_open = activation_open and not activation and not chain
+        chain.append(follower)
+        tensor = follower.output[0]
+    return chain
+
+
+def _adds_bias(
+    node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
+) -> bool:
+    """A MatMul whose only reader adds a constant: the bias of a dense layer."""
+    tensor = node.output[0]
+    if node.op_type != "MatMul" or tensor in public or len(readers.get(tensor, [])) != 1:
+        return False
+    reader = readers[tensor][0]
+    others = [x for x in reader.input if x != tensor]
+    return reader.op_type == "Add" and len(others) == 1 and others[0] in constants
+
+
+def _layer(chain: list[Any], constants: Mapping[str, Any], *, weighted: bool) -> Layer:
+    anchor = chain[0]
+    inputs: list[str] = []
+    first_only = weighted or anchor.op_type in SAME_SCALE_OPS | FOLLOWING_ACTIVATIONS
+    for tensor in anchor.input[:1] if first_only else anchor.input:
+        if tensor and tensor not in inputs:
+            inputs.append(tensor)
+    count = 0
+    for node in chain:
+        for tensor in node.input:
+            if tensor in constants and node.op_type in (*WEIGHTED_OPS, "Add"):
+                size = 1
+                for dim in constants[tensor].dims:
+                    size *= int(dim)
+                count += size
+    group = next((int(a.i) for a in anchor.attribute if a.name == "group"), 1)
+    weight = anchor.input[1] if weighted else None
+    bias = anchor.input[2] if weighted and len(anchor.input) > 2 and anchor.input[2] else None
+    depthwise = weighted and group > 1 and int(constants[anchor.input[1]].dims[1]) == 1
+    return Layer(
+        name=anchor.name,
+        op_type=anchor.op_type,
+        nodes=tuple(n.name for n in chain),
+        inputs=tuple(inputs),
+        output=chain[-1].output[0],
+        parameters=count,
+        weight=weight,
+        bias=bias,
+        depthwise=depthwise,
+    )

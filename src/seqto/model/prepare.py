@@ -1,0 +1,340 @@
+"""The only file that reads or writes .onnx: load, check, prepare.
+
+A prepared model gives the float model's answers, has named nodes, folded constants, short
+tensor names and at least opset 13 (per-channel quantization begins there). All plans are
+assembled from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqto.errors import ModelError
+from seqto.model.files import PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
+from seqto.model.layers import WEIGHTED_OPS, list_layers
+from seqto.records import InputSpec, Layer
+
+if TYPE_CHECKING:
+    pass
+
+QUANTIZED_OPS = frozenset(
+    (
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "QLinearConv",
+        "QLinearMatMul",
+        "QLinearAdd",
+        "QGemm",
+        "ConvInteger",
+        "MatMulInteger",
+        "MatMulNBits",
+        "DynamicQuantizeMatMul",
+    )
+)
+
+
+LOWEST_OPSET = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A float model that plans can be built on."""
+
+    proto: Any  # onnx.ModelProto, never changed after preparation
+    layers: tuple[Layer, ...]
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[str, ...]
+    opset: int
+    sha256: str
+
+    def layer(self, name: str) -> Layer:
+        return next(x for x in self.layers if x.name == name)
+
+
+# -------------------------------------------------------------------------------------- preparation
+
+
+def prepare(original: Any, *, name: str = "model", max_opset: int | None = None) -> Prepared:
+    """Name, upgrade, fold, fuse, shorten. Does not change its argument."""
+    import onnx
+
+    refuse_quantized(original, name=name)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(original)
+    strip_notes(proto)
+    name_nodes(proto)
+    proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
+    proto = fold(proto, name=name)
+    name_nodes(proto)
+    fold_constant_nodes(proto)
+    unshare_weights(proto)
+    shorten_tensor_names(proto)
+    inputs = input_specs(proto)
+    layers = tuple(list_layers(proto))
+    if not any(layer.weight for layer in layers):
+        raise ModelError(f"{name}: {_why_nothing(proto)}")
+    digest = hashlib.sha256(to_bytes(proto)).hexdigest()
+    outputs = tuple(o.name for o in proto.graph.output)
+    return Prepared(proto, layers, inputs, outputs, opset_of(proto), digest)
+
+
+def open_prepared(path: str | Path) -> Prepared:
+    """Read back what `save(prepared.proto)` wrote."""
+    proto = load(path)
+    return Prepared(
+        proto,
+        tuple(list_layers(proto)),
+        input_specs(proto),
+        tuple(o.name for o in proto.graph.output),
+        opset_of(proto),
+        hashlib.sha256(to_bytes(proto)).hexdigest(),
+    )
+
+
+def refuse_quantized(proto: Any, *, name: str) -> None:
+    found = [n for n in proto.graph.node if n.op_type in QUANTIZED_OPS]
+    if found:
+        raise ModelError(
+            f"{name} is quantized already ({len(found)} such nodes, the first is a "
+            f"{found[0].op_type}): start from the float model"
+        )
+
+
+def strip_notes(proto: Any) -> None:
+    """Exporters' notes cost bytes in every variant and say nothing to a runtime."""
+    proto.doc_string = ""
+    proto.graph.doc_string = ""
+    del proto.metadata_props[:]
+    del proto.graph.metadata_props[:]
+    del proto.graph.value_info[:]
+    for node in proto.graph.node:
+        node.doc_string = ""
+        del node.metadata_props[:]
+    for tensor in proto.graph.initializer:
+        tensor.doc_string = ""
+
+
+def name_nodes(proto: Any) -> None:
+    """Unnamed or doubly named nodes get the name of their op and position: stable by content."""
+    taken: set[str] = set()
+    for position, node in enumerate(proto.graph.node):
+        if not node.name or node.name in taken:
+            base = node.name or node.op_type
+            name = f"{base}_{position}"
+            while name in taken:
+                name += "_"
+            node.name = name
+        taken.add(node.name)
+
+
+def upgrade(proto: Any, opset: int, *, name: str, max_opset: int | None = None) -> Any:
+    """The same model at `opset` or higher; old graphs pass onnx's version converter."""
+    import onnx
+
+    now = opset_of(proto)
+    if max_opset is not None and max(now, opset) > max_opset:
+        raise ModelError(
+            f"{name} has opset {now} and quantization needs at least {opset}, "
+            f"but max_opset is {max_opset}: raise it"
+        )
+    if now >= opset:
+        return proto
+    if now < 9:
+        make_initializers_private(proto)
+    try:
+        return onnx.version_converter.convert_version(proto, opset)
+    except Exception as error:  # the converter raises bare RuntimeErrors
+        raise ModelError(f"{name}: cannot go from opset {now} to {opset}: {error}") from error
+
+
+def make_initializers_private(proto: Any) -> None:
+    """Before IR 4 initializers had to be inputs too; that keeps runtimes from folding them."""
+    constants = {t.name for t in proto.graph.initializer}
+    kept = [i for i in proto.graph.input if i.name not in constants]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
+    proto.ir_version = max(proto.ir_version, 4)
+
+
+def fold(proto: Any, *, name: str) -> Any:
+    """Fold constants and pads and fuse BatchNorm with ONNX Runtime's basic optimizer."""
+    import onnx
+    import onnxruntime as ort
+
+    make_initializers_private(proto)
+    domains = {n.domain for n in proto.graph.node}
+    with tempfile.TemporaryDirectory(prefix="seqto-fold-") as folder:
+        source, target = Path(folder) / "in.onnx", Path(folder) / "out.onnx"
+        save(proto, source)
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(target)
+        if proto.ByteSize() > PROTOBUF_LIMIT_BYTES // 2:
+            options.add_session_config_entry(
+                "session.optimized_model_external_initializers_file_name", "out.data"
+            )
+        try:
+            ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ORT raises many types without a root
+            first = str(error).strip().splitlines()[0]
+            raise ModelError(f"{name} does not load in ONNX Runtime: {first}") from error
+        folded = onnx.load(str(target))
+    if not {n.domain for n in folded.graph.node} <= domains | {"", "ai.onnx"}:
+        folded = proto  # a fused op of ORT's own would tie the result to ORT
+    used = {n.domain for n in folded.graph.node} | {""}
+    kept = [o for o in folded.opset_import if ("" if o.domain == "ai.onnx" else o.domain) in used]
+    fresh = onnx.helper.make_model(folded.graph, opset_imports=kept)
+    fresh.ir_version = max(proto.ir_version, 8)
+    fresh.producer_name = "seqto"
+    strip_notes(fresh)
+    return fresh
+
+
+def fold_constant_nodes(proto: Any) -> None:
+    """Constant nodes become initializers, so that a weight is one wherever it came from."""
+    kept = []
+    for node in proto.graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value"), None)
+        if node.op_type == "Constant" and value is not None:
+            tensor = proto.graph.initializer.add()
+            tensor.CopyFrom(value)
+            tensor.name = node.output[0]
+        else:
+            kept.append(node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(kept)
+
+
+def unshare_weights(proto: Any) -> None:
+    """Each weighted node gets constants of its own: layers are decided apart.
+
+    ONNX Runtime merges equal constants (three zero biases become one), which two schemes
+    could not share.
+    """
+    taken: set[str] = set()
+    constants = {t.name: t for t in proto.graph.initializer}
+    for node in proto.graph.node:
+        own = range(1, len(node.input)) if node.op_type in WEIGHTED_OPS else range(0)
+        for place in own:
+            name = node.input[place]
+            if name in constants and name in taken:
+                copy = proto.graph.initializer.add()
+                copy.CopyFrom(constants[name])
+                copy.name = node.input[place] = f"{name}/{node.name}/{place}"
+        taken.update(x for x in node.input if x in constants)
+
+
+def shorten_tensor_names(proto: Any) -> None:
+    """Internal tensors get short names (they are repeated in every inserted node)."""
+    graph = proto.graph
+    public = {i.name for i in graph.input} | {o.name for o in graph.output}
+    renamed: dict[str, str] = {"": ""}
+    for prefix, tensors in (
+        ("w", [t.name for t in graph.initializer]),
+        ("t", [o for n in graph.node for o in n.output]),
+    ):
+        for position, tensor in enumerate(x for x in tensors if x and x not in public):
+            short = f"{prefix}{position}"
+            renamed[tensor] = short if short not in public else short + "_"
+    if any(a.type in (5, 10) for n in graph.node for a in n.attribute):
+        return  # sub-graphs capture outer names: leave models with If or Loop as they are
+    for tensor in graph.initializer:
+        tensor.name = renamed.get(tensor.name, tensor.name)
+    for node in graph.node:
+        node.input[:] = [renamed.get(x, x) for x in node.input]
+        node.output[:] = [renamed.get(x, x) for x in node.output]
+
+
+def input_specs(proto: Any) -> tuple[InputSpec, ...]:
+    import onnx
+
+    constants = {t.name for t in proto.graph.initializer}
+    specs = []
+    for value in proto.graph.input:
+        if value.name in constants:
+            continue
+        tensor = value.type.tensor_type
+        _refuse_input(value)
+        shape = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+        specs.append(InputSpec(value.name, shape, dtype))
+    return _of_one_batch(specs)
+
+
+def _refuse_input(value: Any) -> None:
+    """Samples are arrays of numbers: other inputs cannot be fed."""
+    import onnx
+
+    kind = value.type.WhichOneof("value")
+    if kind not in ("tensor_type", None):
+        what = f"is a {kind.removesuffix('_type').replace('_', ' ')}"
+    elif kind is None or value.type.tensor_type.elem_type == onnx.TensorProto.UNDEFINED:
+        what = "has no type"
+    elif value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
+        what = "takes text"
+    else:
+        return
+    raise ModelError(
+        f"input {value.name!r} {what}, but samples are arrays of numbers: export the model with "
+        "numeric tensors as inputs"
+    )
+
+
+def _of_one_batch(specs: list[InputSpec]) -> tuple[InputSpec, ...]:
+    """Samples are stacked along the first axis of every input: what one fixes holds for all."""
+    for spec in specs:
+        if not spec.shape:
+            raise ModelError(
+                f"input {spec.name!r} is a single number, but samples are stacked along the first "
+                "axis of every input: make it a constant of the model"
+            )
+    fixed = {s.shape[0]: s.name for s in specs if s.shape[0] is not None}
+    if len(fixed) > 1:
+        (a, one), (b, other) = list(fixed.items())[:2]
+        raise ModelError(
+            f"inputs {one!r} and {other!r} have {a} and {b} as their first axis, but samples are "
+            "stacked along the first axis of every input: export the model with one batch for all"
+        )
+    batch = next(iter(fixed), None)
+    return tuple(InputSpec(s.name, (batch, *s.shape[1:]), s.dtype) for s in specs)
+
+
+def _why_nothing(proto: Any) -> str:
+    """Why no layer can be quantized."""
+    import onnx
+
+    kinds = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+    nested = [n.op_type for n in proto.graph.node if any(a.type in kinds for a in n.attribute)]
+    if nested:
+        return (
+            f"no layer with weights lies outside of {', '.join(sorted(set(nested)))}: what lies in "
+            "branches and loops is not quantized; export the model without them"
+        )
+    return "no Conv, Gemm or MatMul with constant weights: nothing to do"
+
+
+def _moved(a: Any, b: Any) -> float:
+    """How far one output is from another, relative to its spread; what is no number: 0 or 1."""
+    import numpy as np
+
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):  # sequences
+        return max((_moved(x, y) for x, y in zip(a, b, strict=True)), default=0.0)
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        return float(a != b)
+    if a.shape != b.shape:
+        return math.inf
+    if not np.issubdtype(a.dtype, np.floating):
+        return float(np.any(a != b))
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return 0.0
+    gap = float(np.abs(a - b)[~same].max())
+    spread = float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) or 1.0
+    return gap / spread if math.isfinite(gap) else math.inf

@@ -1,0 +1,132 @@
+"""What a spec names, and which files of a repository it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from seqto.errors import ModelError, nearest
+
+DEFAULT_OWNER = "onnxmodelzoo"
+
+
+DEFAULT_REVISION = "main"
+
+
+SHOWN_NAMES = 8
+
+
+GLOB_SIGNS = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A spec, taken apart; `file` is empty when none was chosen."""
+
+    owner: str
+    name: str
+    file: str
+    revision: str
+
+    @property
+    def many_repositories(self) -> bool:
+        return bool(GLOB_SIGNS & set(self.name))
+
+    @property
+    def many_files(self) -> bool:
+        return bool(GLOB_SIGNS & set(self.file))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What one repository holds at one commit (offline: what of it is cached)."""
+
+    repo: str
+    commit: str
+    files: tuple[str, ...]
+
+
+def parse_spec(spec: str) -> Place:
+    """Take a spec apart; raises ModelError when it cannot name anything."""
+    body = spec.removeprefix("hub:")
+    body, sign, revision = body.rpartition("@") if "@" in body else (body, "", DEFAULT_REVISION)
+    parts = body.split("/")
+    owner, name, *path = [DEFAULT_OWNER, *parts] if len(parts) == 1 else parts
+    shape = "write hub:OWNER/NAME[/file.onnx][@revision]"
+    if sign and not _is_revision(revision):
+        raise ModelError(f"model {spec!r}: {revision!r} is no revision; {shape}")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", owner, re.ASCII):
+        raise ModelError(f"model {spec!r}: {owner!r} is no owner of the hub; {shape}")
+    if not re.fullmatch(r"[\w.\-*?\[\]!]+", name, re.ASCII) or ".." in name or "--" in name:
+        raise ModelError(f"model {spec!r}: {name!r} is no repository of the hub; {shape}")
+    file = "/".join(path)
+    if path and not is_safe_name(file):
+        raise ModelError(f"model {spec!r}: {file!r} is no file of a repository; {shape}")
+    return Place(owner, name, file, revision)
+
+
+def _is_revision(text: str) -> bool:
+    return bool(re.fullmatch(r"\w[\w./+-]*", text)) and ".." not in text and "//" not in text
+
+
+def is_safe_name(name: str) -> bool:
+    """Does a file's name from the hub stay inside the folder that it is put into?"""
+    parts = name.split("/")
+    return "\\" not in name and "\0" not in name and not any(p in ("", ".", "..") for p in parts)
+
+
+def choose_files(listing: Listing, place: Place, *, spec: str) -> list[str]:
+    """The .onnx files that a spec means; raises when that is none, or unclear which."""
+    models = sorted(file for file in listing.files if file.lower().endswith(".onnx"))
+    if place.file and not place.many_files:
+        if place.file not in listing.files:
+            hint = nearest(place.file, models) or f"; its models are {_shown(models)}"
+            raise ModelError(f"model {spec!r}: {listing.repo} holds no {place.file!r}{hint}")
+        found = [place.file]
+    elif place.file:
+        found = [file for file in models if fnmatchcase(file, place.file)]
+        if not found:
+            raise ModelError(
+                f"model {spec!r}: no model of {listing.repo} matches {place.file!r}; "
+                f"it holds {_shown(models)}"
+            )
+    elif not models:
+        raise ModelError(
+            f"model {spec!r}: {listing.repo} holds no .onnx file (it holds "
+            f"{_shown(listing.files)}); choose another repository"
+        )
+    elif len(models) > 1:
+        raise ModelError(
+            f"model {spec!r}: {listing.repo} holds {len(models)} models, choose one by adding its "
+            f"name, or all with /*.onnx: {_shown(models)}"
+        )
+    else:
+        found = models
+    for file in found:
+        if not is_safe_name(file):
+            raise ModelError(
+                f"model {spec!r}: {listing.repo} names a file {file!r} that would leave the cache; "
+                "do not trust this repository"
+            )
+    return found
+
+
+def _shown(names: Sequence[str]) -> str:
+    """File names for a message; quoted by repr, so control characters cannot reach a terminal."""
+    text = ", ".join(repr(name) for name in names[:SHOWN_NAMES]) or "nothing"
+    rest = len(names) - SHOWN_NAMES
+    return text + (f" and {rest} more" if rest > 0 else "")
+
+
+def name_model(repo: str, file: str) -> str:
+    """A name for tables and folders: the repository, and of the file what it does not say yet."""
+    name = repo.split("/")[1]
+    *folders, last = PurePosixPath(file).parts
+    parts = [part for part in folders if part != "onnx"]
+    stem = PurePosixPath(last).stem
+    if stem not in ("model", name):
+        parts.append(stem)
+    return re.sub(r"[^\w.-]+", "-", "-".join([name, *parts]))

@@ -1,0 +1,1 @@
+"""What happened in a run: trials, the journal file, the environment."""

@@ -1,0 +1,63 @@
+"""The trial: a plan and what was measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from seqto.assembly.plan import Plan
+from seqto.records import EVALUATION, Failure, Json, Latency, Loss, Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A plan and what came of it. A failed trial is a recorded trial."""
+
+    number: int
+    plan: Plan
+    size_bytes: int = 0
+    sha256: str = ""
+    measurements: Mapping[str, Measurement] = field(default_factory=dict)  # by split
+    latency: Latency | None = None
+    error: Failure | None = None
+    seconds: float = 0.0
+    same_as: int | None = None  # an earlier trial whose model is byte for byte the same
+    note: str = ""  # what the strategy says it is: "step 3: without conv1"
+    content: str = ""  # sha256 of the model without the plan in its metadata: equal models
+
+    @property
+    def loss(self) -> Loss | None:
+        found = self.measurements.get(EVALUATION)
+        return found.loss if found else None
+
+    def to_json(self) -> Json:
+        return {
+            "number": self.number,
+            "key": self.plan.key,
+            "plan": self.plan.to_json(),
+            "size_bytes": self.size_bytes,
+            "sha256": self.sha256,
+            "measurements": {k: m.to_json() for k, m in self.measurements.items()},
+            "latency": self.latency.to_json() if self.latency else None,
+            "error": self.error.to_json() if self.error else None,
+            "seconds": self.seconds,
+            "same_as": self.same_as,
+            "note": self.note,
+            "content": self.content,
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Trial:
+        return cls(
+            number=data["number"],
+            plan=Plan.from_json(data["plan"]),
+            size_bytes=data["size_bytes"],
+            sha256=data["sha256"],
+            measurements={k: Measurement.from_json(m) for k, m in data["measurements"].items()},
+            latency=Latency.from_json(data["latency"]) if data["latency"] else None,
+            error=Failure.from_json(data["error"]) if data["error"] else None,
+            seconds=data["seconds"],
+            same_as=data["same_as"],
+            note=data["note"],
+            content=data.get("content", ""),
+        )

@@ -1,0 +1,197 @@
+"""Records that several rooms share: layers, samples, measurements, failures, names of the splits.
+
+Every record that is written to a journal has `to_json` and `from_json`; both work on plain JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    Array = NDArray[np.generic]
+    Feeds = Mapping[str, Array]
+
+
+Json = dict[str, Any]
+
+
+EVALUATION = "evaluation"  # what a search may look at
+
+
+REPORT = "report"  # what only final figures are measured on
+
+
+CALIBRATION = "calibration"  # ranges and layer analysis
+
+
+# --------------------------------------------------------------------------- the model's layers
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Nodes that are decided together: a Conv with the Clip behind it, an Add, a pool."""
+
+    name: str
+    op_type: str
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]  # tensors that come from other layers or from outside
+    output: str  # the one tensor that others read
+    parameters: int  # number of weights and biases
+    weight: str | None = None  # initializer; None for weightless layers
+    bias: str | None = None
+    depthwise: bool = False
+
+    def to_json(self) -> Json:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Layer:
+        values = dict(data)
+        for key in ("nodes", "inputs"):
+            values[key] = tuple(values[key])
+        return cls(**values)
+
+
+# ------------------------------------------------------------------------------- what is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Share of samples whose answer differs from the float model's, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    samples: int
+    agreement: str = ""  # hex of the packed per-sample bits, 1 = same answer, in split order
+
+    def to_json(self) -> Json:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Loss:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One inference, measured alone on the device, interleaved with the float model."""
+
+    median: float  # ms
+    p90: float  # ms
+    ratio: float  # median of (candidate / float) over the interleaved rounds; < 1 is faster
+    ratio_low: float
+    ratio_high: float
+    runs: int
+    throughput: float | None = None  # samples a second at `batch`
+    batch: int | None = None
+    peak_memory_bytes: int | None = None
+
+    def to_json(self) -> Json:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Latency:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one model did on one split of one device."""
+
+    split: str
+    device: str
+    loss: Loss
+    accuracy: float | None = None  # share of right answers where labels exist
+    baseline_accuracy: float | None = None  # the float model's on the same samples
+    top_k_loss: float | None = None  # float's top-1 missing from the candidate's top-K
+    kendall_tau: float | None = None  # over the top-K, the published tool's figure
+    damage: float | None = None  # squared error of the outputs over that of float's variance
+    stopped_early: bool = False  # racing: clearly dominated, so not all samples were run
+
+    def to_json(self) -> Json:
+        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        data["loss"] = self.loss.to_json()
+        return data
+
+    @classmethod
+    def from_json(cls, data: Json) -> Measurement:
+        return cls(**{**data, "loss": Loss.from_json(data["loss"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a trial has no figures: where it failed, and which ops and layers are to blame."""
+
+    stage: str  # plan | assemble | import | compile | load | run | time | crash | timeout | memory
+    message: str
+    ops: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+
+    def to_json(self) -> Json:
+        return {
+            "stage": self.stage,
+            "message": self.message,
+            "ops": list(self.ops),
+            "layers": list(self.layers),
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Failure:
+        return cls(data["stage"], data["message"], tuple(data["ops"]), tuple(data["layers"]))
+
+
+# --------------------------------------------------------------------------- what a strategy sees
+
+
+@dataclass(frozen=True, slots=True)
+class LayerError:
+    """One row of the layer analysis; the two errors are higher-is-worse."""
+
+    layer: str
+    qdq_err: float
+    xmodel_err: float
+    error: float  # weighted mean of the two, each min-max normalised
+    qdq_sqnr_db: float
+    xmodel_sqnr_db: float
+    rank: int  # 0 = worst, excluded first
+    damage: float | None = None  # at the model's output when only this layer is quantized
+
+    def to_json(self) -> Json:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> LayerError:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One input as it comes from a data source, before normalisation."""
+
+    inputs: Mapping[str, Array]  # by input name; "" for the model's only input
+    label: int | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input of the model; the first axis is the batch, None is a size that is left open."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str = "float32"
+
+    def to_json(self) -> Json:
+        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+
+    @classmethod
+    def from_json(cls, data: Json) -> InputSpec:
+        return cls(data["name"], tuple(data["shape"]), data["dtype"])

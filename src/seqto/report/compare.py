@@ -1,0 +1,185 @@
+"""Two runs beside each other: did the recommended model get worse? For people and for CI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from seqto.errors import ConfigError
+from seqto.records import Json
+from seqto.report import wording
+from seqto.text import percent, size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Report = Mapping[str, Any]
+
+
+OBJECTIVES = ("loss", "size", "latency")
+
+
+def compare(before: Report, after: Report, *, margin: float) -> Json:
+    """The balanced model of `after` against that of `before`.
+
+    margin is a share: 0.02 allows two more answers in a hundred to change (loss is a share
+    already, so it is compared in points) and 2 % more bytes or time. A figure that one side
+    lacks is no verdict; a run without a recommended model where there was one is worse.
+    """
+    if not 0 <= margin < 10:
+        raise ConfigError(
+            f"margin {margin} is no share between 0 and 10; write 0.02 for two per cent"
+        )
+    old, new = wording.recommended_trial(before), wording.recommended_trial(after)
+    # held-out losses only if both runs have them: the two splits do not compare
+    unseen = all(trial is not None and wording.held_out(trial)[1] for trial in (old, new))
+    rows = [_row(name, old, new, margin=margin, unseen=unseen) for name in OBJECTIVES]
+    worse = [row["objective"] for row in rows if row["worse"]]
+    if old is not None and new is None:
+        worse.append("recommendation")
+    return {
+        "margin": margin,
+        "before": _who(before, old),
+        "after": _who(after, new),
+        "rows": rows,
+        "same_plans": _same_plans(before, after),
+        "worse": worse,
+        "verdict": "worse" if worse else "ok" if old and new else "nothing to compare",
+        "notes": _notes(before, after),
+    }
+
+
+def verdict_sentence(result: Mapping[str, Any]) -> str:
+    """One line for a log."""
+    if result["verdict"] == "nothing to compare":
+        return "Neither run has figures that can be compared." + _tail(result)
+    if "recommendation" in result["worse"]:
+        return "Worse: the second run recommends no model, the first one did." + _tail(result)
+    if result["worse"]:
+        said = "; ".join(
+            f"{row['objective']} {row['text_before']} → {row['text_after']}"
+            for row in result["rows"]
+            if row["worse"]
+        )
+        return f"Worse by more than the margin of {percent(result['margin'])}: {said}." + _tail(
+            result
+        )
+    return f"Not worse within the margin of {percent(result['margin'])}." + _tail(result)
+
+
+def compare_table(result: Mapping[str, Any]) -> Table:
+    """The three figures, then the plans that both runs measured."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for name in ("before", "after", "change"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    who = [result["before"]["trial"], result["after"]["trial"]]
+    table.add_row("trial", *("–" if n is None else str(n) for n in who), "", "")
+    for row in result["rows"]:
+        cells = [row["objective"], row["text_before"], row["text_after"], row["text_change"]]
+        mark = {True: "worse", False: "ok", None: "–"}[row["worse"]]
+        table.add_row(*map(Text, cells), Text(mark, style="bold red" if row["worse"] else ""))
+    for pair in result["same_plans"][:10]:
+        cells = [f"plan {pair['key'][:8]}", _plan_text(pair["before"]), _plan_text(pair["after"])]
+        table.add_row(*map(Text, cells), "", "", style="dim")
+    extra = len(result["same_plans"]) - 10
+    if extra > 0:
+        table.caption = f"and {extra} more plans that both runs measured"
+    return table
+
+
+def _row(name: str, old: Json | None, new: Json | None, *, margin: float, unseen: bool) -> Json:
+    a, b = (_figure(trial, name, unseen=unseen) for trial in (old, new))
+    known = a is not None and b is not None
+    change = worse = None
+    if a is not None and b is not None:
+        # loss is a share and often 0: points compare it, a ratio would not
+        change = b - a if name == "loss" else (b / a - 1 if a else 0.0)
+        worse = change > margin + 1e-12
+    sign = "points" if name == "loss" else "%"
+    return {
+        "objective": name,
+        "before": a,
+        "after": b,
+        "change": change,
+        "worse": worse,
+        "text_before": _say(name, a),
+        "text_after": _say(name, b),
+        "text_change": f"{(change or 0) * 100:+.1f} {sign}" if known else "–",
+    }
+
+
+def _figure(trial: Json | None, name: str, *, unseen: bool) -> float | None:
+    if trial is None:
+        return None
+    if name == "loss":
+        loss = trial["report_split"]["loss"] if unseen else trial["loss"]
+        return float(loss["value"]) if loss else None
+    if name == "size":
+        return float(trial["size_bytes"]) or None
+    # the ratio to float, so that a slower or busier machine alone does not fail a build
+    return float(trial["latency_ms"]["ratio"]) if trial["latency_ms"] else None
+
+
+def _say(name: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return percent(value) if name == "loss" else size(value) if name == "size" else f"{value:.2f} ×"
+
+
+def _who(report: Report, trial: Json | None) -> Json:
+    return {
+        "model": wording.model_name(report),
+        "sha256": report["model"].get("sha256"),
+        "trial": trial["number"] if trial else None,
+        "key": trial["key"] if trial else None,
+        "status": report["status"],
+    }
+
+
+def _same_plans(before: Report, after: Report) -> list[Json]:
+    """Plans that both runs measured: what changed there is not the search's doing."""
+    old = {t["key"]: t for t in before["trials"] if t["loss"] is not None}
+    pairs = []
+    for trial in after["trials"]:
+        twin = old.get(trial["key"])
+        if twin is None or trial["loss"] is None or trial["same_as"] is not None:
+            continue
+        pairs.append(
+            {
+                "key": trial["key"],
+                "before": {"trial": twin["number"], **_figures(twin)},
+                "after": {"trial": trial["number"], **_figures(trial)},
+            }
+        )
+    return pairs
+
+
+def _figures(trial: Json) -> Json:
+    return {
+        "loss": trial["loss"]["value"],
+        "size": trial["size_bytes"],
+        "latency": trial["latency_ms"]["ratio"] if trial["latency_ms"] else None,
+    }
+
+
+def _plan_text(side: Json) -> str:
+    return f"{side['trial']}: {percent(side['loss'])}, {size(side['size'])}"
+
+
+def _notes(before: Report, after: Report) -> list[str]:
+    notes = []
+    if before["model"].get("sha256") != after["model"].get("sha256"):
+        notes.append("The two runs tuned different model files.")
+    if before["data"].get("identity") != after["data"].get("identity"):
+        notes.append("The two runs were measured on different data.")
+    return notes
+
+
+def _tail(result: Mapping[str, Any]) -> str:
+    return "".join(f" {note}" for note in result["notes"])

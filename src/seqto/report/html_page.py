@@ -1,0 +1,226 @@
+"""report.html: one file with its charts, its data and nothing to fetch.
+
+Names in a report come from strangers. They reach the page in two ways only: escaped by
+`html.escape` (title, heading, sentence), or inside a JSON data block whose `<`, `>` and `&` are
+written as \\u escapes; the page's script then sets them as text. On top of that a content
+security policy admits exactly the scripts whose hashes it names and no connection at all (the
+live view: to its own server).
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import html
+import json
+import os
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from seqto import text
+from seqto.files import write_file
+from seqto.records import Json
+from seqto.report import wording
+from seqto.report.json_file import Writer
+from seqto.selection.objectives import figure_of
+
+FILE_NAME = "report.html"
+
+
+_LIBRARIES = ("d3.min.js", "plot.umd.min.js")
+
+
+_OURS = ("page_facts.js", "page_charts.js", "page_tables.js", "page_main.js")
+
+
+_PLAN_BASE = 48  # the sign '0'; page_facts.js has the same figure
+
+
+_ESCAPES = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+
+def write_page(
+    folder: str | os.PathLike[str], report: Mapping[str, Any], *, write: Writer = write_file
+) -> Path:
+    """Make report.html in a run folder."""
+    path = Path(folder) / FILE_NAME
+    write(path, render(report, folder=os.fspath(folder)).encode())
+    return path
+
+
+def render(report: Mapping[str, Any], *, folder: str, live: bool = False) -> str:
+    """The whole page as text; `folder` is what the export command names."""
+    scripts = [_asset(name) for name in _LIBRARIES] + [_own_script()]
+    name = html.escape(wording.model_name(report))
+    values = {
+        "LIVE": "true" if live else "false",
+        "CSP": html.escape(_policy(scripts, live=live), quote=True),
+        "TITLE": f"{name} – seqto",
+        "NAME": name,
+        "SENTENCE": html.escape(wording.recommendation(report)),
+        "CSS": _asset("page.css"),
+        "DATA": embed(page_data(report, folder=folder)),
+        "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
+    }
+    # one pass, so that a name which looks like a placeholder is not filled in turn
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: values[found[1]], _asset("page.html"))
+
+
+def embed(value: object) -> str:
+    """JSON that can stand inside a script element whatever its texts say."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # a lone surrogate is legal in JSON but not in a UTF-8 file
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return re.sub("[<>&\u2028\u2029]", lambda found: _ESCAPES[found[0]], text)
+
+
+def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
+    """The report as the page wants it: plans as one sign a layer, else 500 of them weigh 10 MB."""
+    layers = report["model"]["layers"]
+    schemes = ["fp32"]
+    places = {"fp32": 0}
+    for trial in report["trials"]:
+        for code in trial["plan"].values():
+            if code not in places:
+                places[code] = len(schemes)
+                schemes.append(code)
+    return {
+        "name": wording.model_name(report),
+        "sentence": wording.recommendation(report),
+        "commands": {
+            pick: wording.export_command(report, folder=folder, pick=pick)
+            for pick in report["recommended"]
+        },
+        "int8_products": wording.int8_products(report),
+        "model": {k: v for k, v in report["model"].items() if k != "layers"},
+        "layers": [_layer(row, index) for index, row in enumerate(layers)],
+        "schemes": schemes,
+        "trials": [_trial(trial, layers, places, report["baseline"]) for trial in report["trials"]],
+        "profile": [_profile(profile, layers) for profile in report["profile"]],
+        **{
+            k: report[k]
+            for k in (
+                "status", "warnings", "counts", "baseline", "objectives", "front", "recommended",
+                "fully_quantized", "findings", "settings", "environment", "device", "placement",
+                "data",
+            )
+        },
+    }  # fmt: skip
+
+
+def _layer(row: Mapping[str, Any], index: int) -> Json:
+    kept = ("name", "op_type", "parameters", "depthwise", "quantizable", "rank")
+    errors = ("qdq_err", "xmodel_err", "damage")
+    return {"index": index, **{k: row[k] for k in kept}, **{k: _short(row[k]) for k in errors}}
+
+
+def _trial(
+    trial: Mapping[str, Any],
+    layers: list[Json],
+    places: Mapping[str, int],
+    baseline: Json | None,
+) -> Json:
+    plan = trial["plan"]
+    kept = (
+        "number", "key", "transforms", "loss", "accuracy", "baseline_accuracy", "stopped_early",
+        "report_split", "size_bytes", "sha256", "latency_ms", "error", "seconds", "note", "same_as",
+    )  # fmt: skip
+    return {
+        **{k: trial[k] for k in kept},
+        "loss": _figures(trial["loss"]),
+        "latency_ms": _figures(trial["latency_ms"]),
+        "kept": len(trial["excluded"]),
+        "accuracy_drop": figure_of(trial, "accuracy_drop", baseline),
+        "plan": "".join(chr(_PLAN_BASE + places[plan.get(row["name"], "fp32")]) for row in layers),
+    }
+
+
+def _figures(figures: Mapping[str, Any] | None) -> Json | None:
+    return {k: _short(v) for k, v in figures.items()} if figures else None
+
+
+def _profile(profile: Mapping[str, Any], layers: list[Json]) -> Json:
+    times = profile.get("layers_ms", {})
+    return {
+        "plan_key": profile.get("plan_key"),
+        "scheme": profile.get("scheme"),
+        "layers_ms": [_short(times.get(row["name"])) for row in layers],
+    }
+
+
+def _short(value: Any) -> Any:
+    """Six digits are more than any chart shows; report.json has them all."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (resources.files("seqto.reports") / "assets" / name).read_text("utf-8")
+
+
+@functools.cache
+def _own_script() -> str:
+    parts = "\n".join(_asset(name) for name in _OURS)
+    return f'(() => {{\n"use strict";\n{parts}\n}})();'
+
+
+def _policy(scripts: list[str], *, live: bool) -> str:
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {hashes}",
+            # Observable Plot writes a style element into each chart; styles cannot run anything
+            "style-src 'unsafe-inline'",
+            "img-src data:",
+            "connect-src 'self'" if live else "connect-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+
+
+def render_index(rows: list[Json], *, folder: str) -> str:
+    """The list of runs in a folder; each row has href, name, status, trials and sentence."""
+    heads = "".join(f"<th scope='col'>{h}</th>" for h in ("run", "status", "trials", "result"))
+    body = "".join(
+        "<tr>"
+        f"<td class='name'><a href='{html.escape(row['href'], quote=True)}'>"
+        f"{html.escape(text.shorten(row['name'], 80))}</a></td>"
+        f"<td>{html.escape(str(row['status']))}</td><td class='number'>{int(row['trials'])}</td>"
+        f"<td>{html.escape(text.plain(row['sentence']))}</td></tr>"
+        for row in rows
+    )
+    empty = "<p class='hint'>No run yet; this page looks again every few seconds.</p>"
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+    # no script at all: the browser itself loads the list again
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        "<meta http-equiv='refresh' content='5'><link rel='icon' href='data:,'>"
+        f"<title>seqto runs</title><style>{_asset('page.css')}{_INDEX_DARK}</style></head><body>"
+        f"<header><div class='bar'><span class='brand'>seqto</span><h1>Runs in "
+        f"{html.escape(text.shorten(folder, 80))}</h1></div></header><main><section>"
+        f"{table if rows else empty}</section></main></body></html>"
+    )
+
+
+_INDEX_DARK = (
+    "@media (prefers-color-scheme: dark){:root{color-scheme:dark;--paper:#12161b;--card:#1a2027;"
+    "--ink:#e8ecf1;--soft:#a3afbc;--line:#343d48;--accent:#6cb6ff}}a{color:var(--accent)}"
+)

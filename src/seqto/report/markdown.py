@@ -1,0 +1,97 @@
+"""A summary for a pull request or an issue, in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from seqto import text as text_room
+from seqto.report import wording
+from seqto.report.terminal import interval, shown_split, shown_trials, split_figures
+from seqto.text import milliseconds, percent, size
+
+# every sign that Markdown, GitHub's HTML or a mention could act on
+_ACTIVE = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$^=:/@<>&\"'])")
+
+
+def escape(text: object, *, width: int = 80) -> str:
+    """A stranger's text as Markdown shows it literally, on one line.
+
+    Numeric references instead of backslashes: they hold inside tables, where `\\|` differs from
+    renderer to renderer, and leave neither links nor mentions behind.
+    """
+    short = text_room.shorten(text, width)
+    return _ACTIVE.sub(lambda found: f"&#{ord(found[1])};", short)
+
+
+def summary(report: Mapping[str, Any], *, folder: str = "DIR") -> str:
+    """What a reviewer wants: the sentence, the table, the warnings, the command."""
+    lines = [f"### seqto: {escape(wording.model_name(report))}", ""]
+    lines += [f"**{_sentence(wording.recommendation(report))}**", ""]
+    lines += _table(report)
+    if report["warnings"]:
+        lines += ["", *(f"- ⚠️ {escape(warning, width=400)}" for warning in report["warnings"])]
+    if report["recommended"]:
+        # a fence longer than any run of backticks inside cannot be closed by a folder's name
+        command = wording.export_command(report, folder=folder)
+        fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", command)), default=0))
+        lines += ["", "To get the recommended model:", "", f"{fence}sh", command, fence]
+    lines += ["", *_details(report)]
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return text.replace("*", "&#42;").replace("<", "&lt;")
+
+
+def _table(report: Mapping[str, Any]) -> list[str]:
+    rows = shown_trials(report)
+    split = shown_split(rows)
+    baseline = report["baseline"] or {}
+    before = baseline.get("accuracy")
+    if split == "report":
+        before = (baseline.get("report_split") or {}).get("accuracy")
+    labelled = before is not None
+    heads = ["model", "trial", "float layers", "answers changed (95 %)", "size", "latency"]
+    heads += ["accuracy"] if labelled else []
+    latency = baseline.get("latency_ms")
+    first = ["float", "–", "all", "–", size(baseline.get("size_bytes"))]
+    first += [milliseconds(latency["median"]) if latency else "–"]
+    first += [percent(before)] if labelled else []
+    table = [heads, [":--", *["--:"] * (len(heads) - 1)], first]
+    for title, trial in rows:
+        loss, accuracy = split_figures(trial, split)
+        timed = trial["latency_ms"]
+        cells = [title, str(trial["number"]), str(len(trial["excluded"]))]
+        cells += [interval(loss) if trial["error"] is None else "failed", size(trial["size_bytes"])]
+        cells += [f"{milliseconds(timed['median'])} ({timed['ratio']:.2f} ×)" if timed else "–"]
+        cells += [percent(accuracy)] if labelled else []
+        if trial["number"] == report["recommended"].get("balanced"):
+            cells = [f"**{cell}**" for cell in cells]
+        table.append(cells)
+    return [f"| {' | '.join(cells)} |" for cells in table]
+
+
+def _details(report: Mapping[str, Any]) -> list[str]:
+    trial = wording.recommended_trial(report)
+    counts = report["counts"]
+    lines = ["<details><summary>More</summary>", ""]
+    lines += [f"- {counts['trials']} trials, {counts['failed']} failed, status {report['status']}"]
+    lines += [f"- {len(report['front'])} trials on the front: {_numbers(report['front'])}"]
+    if trial is not None and trial["excluded"]:
+        names = ", ".join(escape(name, width=60) for name in trial["excluded"][:20])
+        more = f" and {len(trial['excluded']) - 20} more" if len(trial["excluded"]) > 20 else ""
+        lines += [f"- kept float in trial {trial['number']}: {names}{more}"]
+    products = wording.int8_products(report)
+    lines += [f"- {escape(products, width=160)}"] if products else []
+    environment = report["environment"]
+    for key in ("seqto", "onnxruntime", "cpu"):
+        if environment.get(key):
+            lines += [f"- {key} {escape(environment[key])}"]
+    return [*lines, "", "</details>"]
+
+
+def _numbers(front: list[int]) -> str:
+    shown = ", ".join(map(str, front[:30]))
+    return shown + (" …" if len(front) > 30 else "") if front else "–"

@@ -1,0 +1,289 @@
+"""Plots at print quality, as PNG and SVG: the paper's figures 2 and 3, and the front.
+
+matplotlib's object API only: no pyplot, so no global state and no window system, and several
+runs can be drawn in one process. Names come from strangers and may hold `$`, which matplotlib
+would read as mathematics: that is switched off, and every name passes `sentences.shorten`.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqto import text
+from seqto.files import write_file
+from seqto.records import Json
+from seqto.report import wording
+from seqto.report.json_file import Writer
+from seqto.selection.objectives import figure_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Report = Mapping[str, Any]
+
+
+# Okabe and Ito's palette: told apart with every common kind of colour blindness
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#7F7F7F",
+)
+
+
+_OBJECTIVE_STYLE: dict[Any, Any] = {
+    "loss": (RED, "o", "-"),
+    "size": (BLUE, "s", "-"),
+    "latency": (GREEN, "^", "-"),
+    "accuracy_drop": (PURPLE, "D", "--"),
+}
+
+
+_PICK_STYLE: dict[Any, Any] = {
+    "balanced": (0, (1, 0)),
+    "loss": (0, (5, 2)),
+    "size": (0, (1, 2)),
+    "latency": (0, (5, 2, 1, 2)),
+    "accuracy_drop": (0, (3, 1, 1, 1, 1, 1)),
+}
+
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "text.parse_math": False,
+    "svg.hashsalt": "seqto",  # the same report gives the same file
+    "svg.fonttype": "none",
+}
+
+
+NAMES = ("layer_errors", "objectives", "front")
+
+
+def write_plots(folder: str | Path, report: Report, *, write: Writer = write_file) -> list[Path]:
+    """Draw what the report has figures for into `folder`; returns the files made."""
+    made = []
+    for name in NAMES:
+        for kind in ("png", "svg"):
+            content = draw(report, name, kind=kind)
+            if content is not None:
+                path = Path(folder) / f"{name}.{kind}"
+                write(path, content)
+                made.append(path)
+    return made
+
+
+def draw(report: Report, name: str, *, kind: str = "png") -> bytes | None:
+    """One plot as PNG (200 dpi) or SVG, or None when there is nothing to draw yet."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    paint = {"layer_errors": _layer_errors, "objectives": _objectives, "front": _front}[name]
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # a name may hold signs that the font lacks: it then shows boxes, which is no one's error
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        FigureCanvasAgg(figure)
+        if not paint(figure, report):
+            return None
+        out = io.BytesIO()
+        metadata = {"Date": None} if kind == "svg" else {"Software": "seqto"}
+        figure.savefig(out, format=kind, dpi=200, metadata=metadata)
+    return out.getvalue()
+
+
+def _title(report: Report, what: str) -> str:
+    mark = " – random inputs" if wording.is_random(report) else ""
+    return f"{text.shorten(wording.model_name(report), 40)}: {what}{mark}"
+
+
+def _normalised(values: Sequence[float]) -> list[float]:
+    low, high = min(values), max(values)
+    return [(v - low) / (high - low) if high > low else 0.0 for v in values]
+
+
+def _layer_errors(figure: Figure, report: Report) -> bool:
+    layers = report["model"]["layers"]
+    rows = [row for row in layers if row["qdq_err"] is not None and row["xmodel_err"] is not None]
+    if not rows:
+        return False
+    figure.set_size_inches(max(7.2, min(16.0, 2.5 + 0.11 * len(rows))), 4.4)
+    axes: Axes = figure.subplots()
+    xs = range(len(rows))
+    axes.plot(
+        xs, _normalised([r["xmodel_err"] for r in rows]), "-o", color=RED, ms=3, lw=1.2,
+        label="xmodel error (fully quantized model)",
+    )  # fmt: skip
+    axes.plot(
+        xs, _normalised([r["qdq_err"] for r in rows]), "-s", color=BLUE, ms=3, lw=1.2,
+        label="qdq error (layer alone)",
+    )  # fmt: skip
+    damage = [r["damage"] for r in rows]
+    if all(d is not None for d in damage):
+        axes.bar(
+            xs, _normalised(damage), color=GREY, alpha=0.35, width=0.8, zorder=1,
+            label="damage at the output",
+        )  # fmt: skip
+    axes.set_ylim(-0.02, 1.05)
+    axes.set_xlim(-0.8, len(rows) - 0.2)
+    axes.set_ylabel("normalised error")
+    axes.set_title(_title(report, "error of each layer"))
+    if len(rows) <= 60:
+        labels = [text.shorten(r["name"], 28) for r in rows]
+        axes.set_xticks(list(xs), labels, rotation=90, fontsize=6)
+        axes.set_xlabel("layer, in graph order")
+    else:
+        axes.set_xlabel("layer number, in graph order")
+    axes.grid(visible=False, axis="x")
+    figure.legend(loc="outside lower center", ncols=3)
+    return True
+
+
+def _objectives(figure: Figure, report: Report) -> bool:
+    from matplotlib.ticker import MaxNLocator
+
+    axes: Axes = figure.subplots()
+    drawn = False
+    front = set(report["front"])
+    for name in report["objectives"]:
+        rows = [
+            (len(t["excluded"]), figure_of(t, name, report["baseline"]), t["number"] in front)
+            for t in report["trials"]
+            if t["same_as"] is None
+        ]
+        known = [(n, v, on) for n, v, on in rows if v is not None]
+        if not known:
+            continue
+        drawn = True
+        color, marker, line = _OBJECTIVE_STYLE[name]
+        values = [100 * v for v in _normalised([v for _, v, _ in known])]
+        points = sorted((n, v, on) for (n, _, on), v in zip(known, values, strict=True))
+        counts = [n for n, _, _ in points]
+        # one trial a count is the paper's walk, drawn as a line; a search that visits counts
+        # often has no such line, there the front stands out instead
+        walk = len(set(counts)) == len(counts)
+        for strong in (False, True):
+            chosen = [p for p in points if walk or p[2] == strong]
+            if chosen and (strong or not walk):
+                axes.plot(
+                    [p[0] for p in chosen], [p[1] for p in chosen], ls=line if walk else "",
+                    color=color, lw=1.3, marker=marker, ms=4 if strong else 2.5,
+                    alpha=1 if strong else 0.3, zorder=3 if strong else 2,
+                    label=wording.LABELS[name] if strong else None,
+                )  # fmt: skip
+    if not drawn:
+        return False
+    _pick_lines(axes, report)
+    axes.set_xlabel("layers kept float")
+    axes.set_ylabel("normalised to lowest … highest (%)")
+    axes.set_ylim(-3, 103)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title(_title(report, "objectives"))
+    figure.legend(loc="outside lower center", ncols=3)
+    return True
+
+
+def _pick_lines(axes: Axes, report: Report) -> None:
+    titles: dict[int, list[str]] = {}
+    for pick, number in report["recommended"].items():
+        titles.setdefault(number, []).append(pick)
+    for number, picks in titles.items():
+        trial = wording.trial_of(report, number)
+        if trial is None:
+            continue
+        names = ", ".join(wording.PICKS.get(pick, pick) for pick in picks)
+        axes.axvline(
+            len(trial["excluded"]), color="#333333", lw=1.2, ls=_PICK_STYLE.get(picks[0], "-"),
+            zorder=1, label=f"{names} (trial {number})",
+        )  # fmt: skip
+
+
+def _front(figure: Figure, report: Report) -> bool:
+    points = [
+        t
+        for t in report["trials"]
+        if figure_of(t, "loss", None) is not None and figure_of(t, "size", None) is not None
+    ]
+    if not points:
+        return False
+    axes: Axes = figure.subplots()
+    on_front = set(report["front"])
+    for chosen, color, label, order in (
+        ([t for t in points if t["number"] not in on_front], GREY, "other trials", 2),
+        ([t for t in points if t["number"] in on_front], BLUE, "front", 4),
+    ):
+        if chosen:
+            _dots(axes, chosen, color=color, label=label, order=order)
+    _steps(axes, points)
+    _marks(axes, report)
+    axes.set_xlabel("file size (MB)")
+    axes.set_ylabel("answers changed (%)")
+    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+    axes.margins(x=0.04)
+    axes.set_title(_title(report, "answers changed against file size"))
+    figure.legend(loc="outside lower center", ncols=4)
+    return True
+
+
+def _dots(axes: Axes, trials: Sequence[Json], *, color: str, label: str, order: int) -> None:
+    losses = [t["loss"] for t in trials]
+    values = [100 * loss["value"] for loss in losses]
+    # rounding may put a bound a hair inside the value; a bar must not have negative length
+    low = [max(0.0, v - 100 * loss["low"]) for v, loss in zip(values, losses, strict=True)]
+    high = [max(0.0, 100 * loss["high"] - v) for v, loss in zip(values, losses, strict=True)]
+    strong = order > 3
+    axes.errorbar(
+        [t["size_bytes"] / 1e6 for t in trials], values, yerr=[low, high], fmt="o", color=color,
+        ms=4.5 if strong else 3, lw=0, elinewidth=0.9 if strong else 0.6,
+        capsize=2 if strong else 0, alpha=1 if strong else 0.45, label=label, zorder=order,
+    )  # fmt: skip
+
+
+def _steps(axes: Axes, trials: Sequence[Json]) -> None:
+    """The front in these two objectives: what is reachable lies above and right of the steps."""
+    ordered = sorted((t["size_bytes"] / 1e6, 100 * t["loss"]["value"]) for t in trials)
+    xs: list[float] = []
+    ys: list[float] = []
+    for x, y in ordered:
+        if not ys or y < ys[-1]:
+            xs.append(x)
+            ys.append(y)
+    if len(xs) > 1:
+        axes.plot(xs, ys, drawstyle="steps-post", color=BLUE, lw=1.2, alpha=0.8, zorder=3)
+
+
+def _marks(axes: Axes, report: Report) -> None:
+    baseline = report["baseline"]
+    if baseline:
+        axes.plot(
+            [baseline["size_bytes"] / 1e6], [0], "D", color="black", ms=6, label="float", zorder=6
+        )
+    for number, marker, color, label in (
+        (report["fully_quantized"], "X", RED, "fully quantized"),
+        (report["recommended"].get("balanced"), "*", ORANGE, "recommended"),
+    ):
+        trial = wording.trial_of(report, number)
+        if trial is not None and trial["loss"] is not None:
+            axes.plot(
+                [trial["size_bytes"] / 1e6], [100 * trial["loss"]["value"]], marker, color=color,
+                ms=13 if marker == "*" else 8, mec="black", mew=0.7, zorder=7, ls="",
+                label=f"{label} (trial {number})",
+            )  # fmt: skip

@@ -1,0 +1,254 @@
+"""What a run shows in a terminal: tables within 80 columns and a front drawn in characters.
+
+Pure functions that return rich renderables or strings; whoever owns the console prints them
+(rich leaves out colours for NO_COLOR and when the output is no terminal).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seqto.records import Json
+from seqto.report import wording
+from seqto.text import milliseconds, percent, plain, shorten, size
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+Report = Mapping[str, Any]
+
+
+def summary(report: Report, *, folder: str) -> Group:
+    """All that the end of a run prints: sentence, table, front, warnings, next command."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    parts: list[Any] = [Text(wording.recommendation(report), style="bold"), Text("")]
+    parts.append(summary_table(report))
+    chart = front_chart(report, 78, height=10)
+    if chart:
+        parts += [Text(chart), Text("")]
+    products = wording.int8_products(report)
+    parts += [Text(products, style="dim")] if products else []
+    parts += [Text(f"! {warning}", style="yellow") for warning in report["warnings"]]
+    if report["recommended"]:
+        parts.append(Text("To get the recommended model:"))
+        # the command is one word for copying: it may be wider than the window, never broken up
+        command = Text(wording.export_command(report, folder=folder), style="cyan")
+        command.no_wrap, command.overflow = True, "ignore"
+        parts.append(Padding(command, (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def shown_trials(report: Report) -> list[tuple[str, Json]]:
+    """Fully quantized, then the recommended ones, each trial once with all its titles."""
+    titles: dict[int, list[str]] = {}
+    if report["fully_quantized"] is not None:
+        titles[report["fully_quantized"]] = ["fully quantized"]
+    for pick, number in report["recommended"].items():
+        titles.setdefault(number, []).append(wording.PICKS.get(pick, pick))
+    rows = []
+    for number, names in titles.items():
+        trial = wording.trial_of(report, number)
+        if trial is not None:
+            rows.append((", ".join(names), trial))
+    return rows
+
+
+def shown_split(rows: Sequence[tuple[str, Json]]) -> str:
+    """One split for all rows: held-out figures only when every row that ran has them."""
+    ran = [trial for _, trial in rows if trial["loss"] is not None]
+    unseen = bool(ran) and all(wording.held_out(trial)[1] for trial in ran)
+    return "report" if unseen else "evaluation"
+
+
+def split_figures(trial: Mapping[str, Any], split: str) -> tuple[Json | None, float | None]:
+    """Loss and accuracy of a trial on a split."""
+    if split == "report" and trial["report_split"] is not None:
+        return trial["report_split"]["loss"], trial["report_split"]["accuracy"]
+    return trial["loss"], trial["accuracy"]
+
+
+def interval(loss: Mapping[str, Any] | None) -> str:
+    """'1.3 % (0.6–2.9)'."""
+    if loss is None:
+        return "–"
+    digits = 0 if loss["value"] >= 0.1 else 1
+    low, high = (f"{loss[k] * 100:.{digits}f}" for k in ("low", "high"))
+    return f"{percent(loss['value'])} ({low}–{high})"
+
+
+def summary_table(report: Report) -> Table:
+    """Float, fully quantized and the recommended trials."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = shown_trials(report)
+    split = shown_split(rows)
+    baseline = report["baseline"] or {}
+    accuracy_before = baseline.get("accuracy")
+    if split == "report":
+        accuracy_before = (baseline.get("report_split") or {}).get("accuracy")
+    with_accuracy = accuracy_before is not None
+    layers = sum(row["quantizable"] for row in report["model"]["layers"])
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(shorten(wording.model_name(report), 60)),
+        caption=Text(_caption(report, rows, split)),
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("model", min_width=15)
+    table.add_column("trial", justify="right", no_wrap=True)
+    table.add_column("float", justify="right", no_wrap=True)
+    table.add_column("changed (95 %)", justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("latency", justify="right", no_wrap=True)
+    if with_accuracy:
+        table.add_column("acc.", justify="right", no_wrap=True)
+    first = ["float", "–", str(layers or "–"), "–"]
+    first += [size(baseline.get("size_bytes")), _latency(baseline.get("latency_ms"), own=True)]
+    table.add_row(*map(Text, first + ([percent(accuracy_before)] if with_accuracy else [])))
+    for title, trial in rows:
+        loss, accuracy = split_figures(trial, split)
+        # one title a line: side by side they would push the figures out of 80 columns
+        cells = [title.replace(", ", "\n"), str(trial["number"]), str(len(trial["excluded"]))]
+        cells += [interval(loss) if trial["error"] is None else "failed"]
+        cells += [size(trial["size_bytes"]), _latency(trial["latency_ms"])]
+        cells += [percent(accuracy)] if with_accuracy else []
+        chosen = trial["number"] == report["recommended"].get("balanced")
+        table.add_row(*map(Text, cells), style="bold green" if chosen else "")
+    return table
+
+
+def _caption(report: Report, rows: Sequence[tuple[str, Json]], split: str) -> str:
+    losses = [split_figures(trial, split)[0] for _, trial in rows]
+    counts = sorted({loss["samples"] for loss in losses if loss is not None})
+    if not counts:
+        return f"no trial measured yet ({report['status']})"
+    kind = "random inputs" if wording.is_random(report) else "samples"
+    unseen = " that no search has seen" if split == "report" else ""
+    return f"changed: answers unlike float's, {counts[-1]:,} {kind}{unseen}"
+
+
+def _latency(latency: Mapping[str, Any] | None, *, own: bool = False) -> str:
+    """Float in milliseconds, trials as a share of it: they were timed beside it, at other moments,
+    and on a machine that is busy now and then milliseconds of two moments do not compare."""
+    if not latency:
+        return "–"
+    if own:
+        return milliseconds(latency["median"])
+    ratio = latency["ratio"]
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:.{digits}f}×"
+
+
+def layers_table(report: Report, *, limit: int | None = None) -> Table:
+    """The layer analysis, worst first: what to exclude, and what it weighs."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    ranked = [row for row in report["model"]["layers"] if row["rank"] is not None]
+    ranked.sort(key=lambda row: row["rank"])
+    shown = ranked[:limit]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("rank", justify="right", no_wrap=True)
+    table.add_column("layer", no_wrap=True)
+    table.add_column("op", no_wrap=True, max_width=12)
+    for name in ("weights", "qdq", "xmodel", "error", "damage"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in shown:
+        cells = [str(row["rank"] + 1), shorten(row["name"], 26), shorten(row["op_type"], 11)]
+        cells += [f"{row['parameters']:,}"]
+        cells += [_figure(row[k]) for k in ("qdq_err", "xmodel_err", "error", "damage")]
+        table.add_row(*map(Text, cells))
+    if len(shown) < len(ranked):
+        table.caption = Text(f"{len(shown)} of {len(ranked)} layers")
+    return table
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g}" if abs(value) >= 1e-3 else f"{value:.0e}"
+
+
+def runs_table(runs: Sequence[tuple[str, Report]]) -> Table:
+    """One line a run: for several models in one call."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("run", no_wrap=True)
+    for name in ("status", "trials", "best", "changed (95 %)", "size", "latency"):
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    for folder, report in runs:
+        trial = wording.recommended_trial(report)
+        counts = report["counts"]
+        cells = [shorten(folder, 18), plain(report["status"]), str(counts["trials"])]
+        if trial is None:
+            cells += ["–", "–", "–", "–"]
+        else:
+            loss, _ = wording.held_out(trial)
+            cells += [str(trial["number"]), interval(loss), size(trial["size_bytes"])]
+            cells += [_latency(trial["latency_ms"])]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def front_chart(
+    report: Report, width: int = 78, *, height: int = 12, ascii_only: bool = False
+) -> str:
+    """Loss over size in characters: the front, the others, and where the advice lies."""
+    points = [
+        (t["size_bytes"] / 1e6, t["loss"]["value"] * 100, t["number"])
+        for t in report["trials"]
+        if t["loss"] is not None and t["error"] is None and not t["stopped_early"]
+    ]
+    if len(points) < 2 or width < 40:
+        return ""
+    dot, star, pick = (".", "o", "*") if ascii_only else ("·", "o", "◆")
+    xs, ys = _span([p[0] for p in points]), _span([0.0, *(p[1] for p in points)])
+    left = max(len(_tick(y)) for y in ys) + 1
+    columns = width - left - 2
+    grid = [[" "] * columns for _ in range(height)]
+    front = set(report["front"])
+    chosen = report["recommended"].get("balanced")
+
+    def put(x: float, y: float, sign: str) -> None:
+        column = round((x - xs[0]) / (xs[1] - xs[0]) * (columns - 1))
+        row = round((ys[1] - y) / (ys[1] - ys[0]) * (height - 1))
+        grid[row][column] = sign
+
+    # later signs win a cell, so the more telling ones are drawn last
+    for sign, wanted in ((dot, None), (star, front), (pick, {chosen})):
+        for x, y, number in points:
+            if wanted is None or number in wanted:
+                put(x, y, sign)
+    edge, corner, line = ("|", "+", "-") if ascii_only else ("│", "└", "─")
+    lines = []
+    for i, row in enumerate(grid):
+        y = ys[1] - (ys[1] - ys[0]) * i / (height - 1)
+        label = _tick(y) if i in (0, height // 2, height - 1) else ""
+        lines.append(f"{label:>{left}}{edge}{''.join(row)}".rstrip())
+    lines.append(" " * left + corner + line * columns)
+    low, high = f"{xs[0]:.2f} MB", f"{xs[1]:.2f} MB"
+    legend = f"{pick} balanced  {star} front  {dot} other"
+    room = columns - len(low) - len(high)
+    lines.append(" " * (left + 1) + low + legend.center(room)[:room] + high)
+    return "\n".join([f"answers changed (%){'':<4}against file size", *lines])
+
+
+def _tick(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    # equal figures still need a width to be drawn in
+    return (low, high) if high > low else (low, low + (abs(low) * 0.01 or 1.0))

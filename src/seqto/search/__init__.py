@@ -1,0 +1,1 @@
+"""Which plan to try next: the search space and its strategies."""

@@ -1,0 +1,1 @@
+"""Search strategies: generators without input or output."""

@@ -1,0 +1,81 @@
+"""The least noisy swaps that bring a plan under a byte limit: a multiple-choice knapsack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.search.strategies.noise_model import NoiseModel, is_static
+
+BINS = 400  # that the bytes which must go are counted in
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One layer's options and, for each number of bins saved, which of them got there."""
+
+    layer: str
+    codes: tuple[str, ...]
+    chosen: NDArray[np.int64]  # option, or -1 for leaving the layer as it is
+    before: NDArray[np.int64]  # bins saved before this layer
+
+
+def squeeze(model: NoiseModel, plan: dict[str, str], limit: float) -> dict[str, str] | None:
+    """The plan with swaps of the same kind (static stays static), or None if they cannot do."""
+    need = model.prices(plan)[1] - limit
+    if need <= 0:
+        return dict(plan)
+    noise = np.full(BINS + 1, np.inf)
+    noise[0] = 0.0
+    steps = []
+    for layer in model.space.layers:
+        step, noise = _decide(model, plan, layer.name, noise, bin_bytes=need / BINS)
+        steps.append(step)
+    if not np.isfinite(noise[BINS]):
+        return None
+    changed, place = dict(plan), BINS
+    for step in reversed(steps):
+        if step.chosen[place] >= 0:
+            changed[step.layer] = step.codes[int(step.chosen[place])]
+        place = int(step.before[place])
+    return changed
+
+
+def _decide(
+    model: NoiseModel,
+    plan: dict[str, str],
+    name: str,
+    noise: NDArray[np.float64],
+    *,
+    bin_bytes: float,
+) -> tuple[_Step, NDArray[np.float64]]:
+    """Best noise for every number of bins after this layer has been decided too."""
+    now = model.own(name, plan[name])
+    codes = tuple(
+        c
+        for c in model.space.menu[name]
+        if c != plan[name] and is_static(c) == is_static(plan[name])
+    )
+    after = noise.copy()
+    chosen = np.full(BINS + 1, -1)
+    before = np.arange(BINS + 1)
+    have = np.arange(BINS + 1)
+    for option, code in enumerate(codes):
+        own = model.own(name, code)
+        bins = int((now[1] - own[1]) / bin_bytes)
+        if bins <= 0:
+            continue
+        offered = noise + max(own[0] - now[0], 0.0)
+        reached = np.minimum(have + bins, BINS)
+        # several places reach the last bin: the cheapest of them counts
+        ends = have[reached == BINS]
+        last = ends[[int(np.argmin(offered[ends]))]]
+        inner = have[reached < BINS]
+        for source, target in [(inner, reached[inner]), (last, reached[last])]:
+            better = offered[source] < after[target]
+            after[target[better]] = offered[source[better]]
+            chosen[target[better]] = option
+            before[target[better]] = source[better]
+    return _Step(name, codes, chosen, before), after

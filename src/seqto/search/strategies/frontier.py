@@ -1,0 +1,420 @@
+"""Choose each layer's treatment: probe, price, walk the trade-off, confirm, refine.
+
+1. The fully quantized model of the papers, and a good uniform plan under every treatment of the
+   float model and with bias correction: the treatment that leaves the least damage is kept.
+2. Anchors: uniform plans of each scheme, on real samples.
+3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output.
+4. A noise model is fitted (noise.py) and corrected by the anchors; with exact bytes and profiled
+   milliseconds it prices any plan in microseconds.
+5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
+   noise + bytes + time; contiguous regions are flipped as a whole where that pays.
+6. Plans of the predicted front are confirmed on the evaluation samples. Then come rounds of plans
+   that aim at what a user asks for (the fastest and the smallest within the tolerated loss, the
+   best that is no larger than plain int8), with what the trials so far have taught about damage,
+   and of neighbours of the measured front: the swaps that the model expects to pay most. Last, a
+   few plans close in on the fastest that will do.
+
+Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
+smooth, while the loss on a few hundred samples moves in steps and rewards luck.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from seqto.assembly.plan import Plan
+from seqto.record.trial import Trial
+from seqto.records import EVALUATION, Layer
+from seqto.search.space import Space
+from seqto.search.strategies.byte_budget import squeeze
+from seqto.search.strategies.latency_fit import float_ms, paced
+from seqto.search.strategies.noise_model import Descent, NoiseModel, derived_from, fit, is_static
+from seqto.search.strategies.targets import (
+    aims,
+    byte_limit,
+    closer,
+    damage_of,
+    loss_curve,
+    named,
+    unpriced_bytes,
+)
+from seqto.search.strategy import Answers, Ask
+from seqto.selection.pareto import front
+from seqto.selection.recommend import TOLERANCE
+
+BIAS_CORRECTION = "bias-correction"
+
+
+HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
+
+
+BATCH = 8
+
+
+PROBE_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Ends by itself after about `confirm` + `rounds` · `refine` trials; a budget may be less."""
+
+    objectives: tuple[str, ...] = ("loss", "size", "latency")
+    tolerance: float = TOLERANCE  # loss that the user puts up with
+    wants_ranking: ClassVar[bool] = False
+    confirm: int = 14  # plans of the predicted front that are run
+    rounds: int = 2
+    refine: int = 10  # plans a round near the measured front
+
+    @property
+    def timed(self) -> bool:
+        return "latency" in self.objectives
+
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+        known: dict[str, Trial] = {}
+        treatment = yield from self._treatment(space, known)
+        yield from self._run(anchors(space, treatment, timed=self.timed), known)
+        damage = yield from self._probe(space, treatment)
+        profiled = corrected(fit(space, damage), known.values(), treatment)
+        model = paced(profiled, known.values())
+        swept = self._sweeps(model)
+        chosen = self._spread(model, [Plan.of(p, treatment) for p in swept], known)
+        yield from self._run([(p, f"swept {i + 1}") for i, p in enumerate(chosen)], known)
+        squeezed = self._squeezed(model, swept, known, treatment)
+        yield from self._run(squeezed, known)
+        for number in range(self.rounds):
+            model = paced(profiled, known.values())
+            plans = aims(model, known, treatment, tolerance=self.tolerance, timed=self.timed)
+            plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
+            yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
+        if self.timed:
+            model = paced(profiled, known.values())
+            plans = closer(model, known, treatment, tolerance=self.tolerance)
+            yield from self._run(plans, known)
+
+    def _run(
+        self, plans: Sequence[tuple[Plan, str]], known: dict[str, Trial]
+    ) -> Generator[Ask, Answers, None]:
+        first = {plan.key: (plan, note) for plan, note in reversed(plans)}
+        fresh = [first[k] for k in dict.fromkeys(p.key for p, _ in plans) if k not in known]
+        for start in range(0, len(fresh), BATCH):
+            batch = fresh[start : start + BATCH]
+            asked = Ask(tuple(p for p, _ in batch), tuple(n for _, n in batch), latency=self.timed)
+            trials = yield asked
+            known.update({t.plan.key: t for t in trials})
+
+    def _treatment(
+        self, space: Space, known: dict[str, Trial]
+    ) -> Generator[Ask, Answers, tuple[str, ...]]:
+        """The treatment that leaves the good uniform plan the least damage.
+
+        All are compared with plain rounding: only what wins is worth rounding for the output.
+        """
+        base = Plan.of({name: family(code) for name, code in good_uniform(space).items()})
+        options = [t for t in space.transforms if t]
+        corrected = [(*t, BIAS_CORRECTION) for t in [(), *options] if BIAS_CORRECTION not in t]
+        options = list(dict.fromkeys([*options, *corrected]))
+        plans = [(Plan(base.schemes, t), f"good uniform, {' + '.join(t)}") for t in options]
+        first = [(space.fully_quantized, "fully quantized"), (base, "good uniform")]
+        yield from self._run([*first, *plans], known)
+        tried = [base, *(p for p, _ in plans)]
+        found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
+        return tried[min(found)[1]].transforms
+
+    def _probe(
+        self, space: Space, treatment: tuple[str, ...]
+    ) -> Generator[Ask, Answers, dict[tuple[str, str], float]]:
+        asked = [
+            (layer.name, code)
+            for layer in space.layers
+            for code in space.menu[layer.name]
+            if code not in ("fp32", "fp16")  # half precision is exact enough not to be asked
+            and derived_from(code) not in space.menu[layer.name]
+        ]
+        damage: dict[tuple[str, str], float] = {}
+        for start in range(0, len(asked), PROBE_BATCH):
+            batch = asked[start : start + PROBE_BATCH]
+            plans = tuple(Plan.of({name: code}, treatment) for name, code in batch)
+            trials = yield Ask(plans, probe=True)
+            damage.update({key: damage_of(trial) for key, trial in zip(batch, trials, strict=True)})
+        return damage
+
+    # ----------------------------------------------------------------------------------- sweeps
+
+    def _sweeps(self, model: NoiseModel) -> list[dict[str, str]]:
+        """Plans for many exchange rates between noise, bytes and milliseconds."""
+        space = model.space
+        start = {x.name: space.menu[x.name][0] for x in space.layers}
+        _, all_bytes, all_ms = model.prices(start)
+        mixes = [(1.0, 0.0)]
+        if self.timed and space.latency_of:
+            mixes = [(1.0, 0.0), (1.0, 0.2), (0.5, 0.5), (0.1, 1.0)]
+        plans: list[dict[str, str]] = []
+        for share_bytes, share_ms in mixes:
+            plan = start
+            for rate in np.geomspace(1e-5, 3.0, 24):
+                byte_price = rate * share_bytes / max(all_bytes, 1.0)
+                ms_price = rate * share_ms / max(all_ms, 1e-9)
+                # the last rate's plan is near this one's: start there
+                plan = Descent(model, byte_price, ms_price).best_plan(plan)
+                plans.append(plan)
+        return plans
+
+    def _spread(
+        self, model: NoiseModel, plans: Iterable[Plan], known: Mapping[str, Trial]
+    ) -> list[Plan]:
+        """The predicted front without the hopeless, thinned to plans that lie apart."""
+        unique = {p.key: p for p in plans if p.key not in known}
+        fresh = list(unique.values())
+        floor = harmless_damage(known.values())
+        prices = [lifted(model.prices(named(model.space, p)), floor) for p in fresh]
+        limit = hopeless_damage(known.values())
+        kept = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
+        points = [self._point(prices[i]) for i in kept]
+        kept = [kept[i] for i in front(points)] if points else []
+        chosen = apart([self._point(prices[i]) for i in kept], self.confirm)
+        return [fresh[kept[i]] for i in chosen]  # extremes first, then what lies farthest
+
+    def _squeezed(
+        self,
+        model: NoiseModel,
+        plans: Sequence[dict[str, str]],
+        known: Mapping[str, Trial],
+        treatment: tuple[str, ...],
+    ) -> list[tuple[Plan, str]]:
+        """Plans just under byte limits: the fully quantized model's, and the front's gaps.
+
+        Sweeps find the convex hull only; one large four-bit layer can leave a wide gap in it.
+        """
+        measured = [t for t in known.values() if t.error is None and t.size_bytes]
+        if not measured:
+            return []
+        rest = unpriced_bytes(model, measured)
+        limits = {"as small as int8": 0.999 * byte_limit(model.space, known) - rest}
+        for low, high in self._gaps(measured):
+            limits[f"{(low + high) / 2e6:.2f} MB"] = (low + high) / 2 - rest
+        found: dict[str, tuple[Plan, str]] = {}
+        for note, limit in limits.items():
+            for plan in self._squeeze_to(model, plans, limit):
+                made = Plan.of(plan, treatment)
+                if made.key not in known:
+                    found[made.key] = (made, note)
+        return list(found.values())[: self.refine]
+
+    def _squeeze_to(
+        self, model: NoiseModel, plans: Sequence[dict[str, str]], limit: float
+    ) -> list[dict[str, str]]:
+        """Up to three plans within the limit that are good in noise, and in time."""
+        unique = {Plan.of(p).key: p for p in plans}
+        made = [squeeze(model, p, limit) for p in unique.values() if model.prices(p)[1] > limit]
+        fitting = [p for p in made if p is not None]
+        if not fitting:
+            return []
+        points = [self._point(model.prices(p)) for p in fitting]
+        kept = front([(p[0], *p[2:]) for p in points])
+        chosen = apart([(points[i][0], *points[i][2:]) for i in kept], 3 if self.timed else 1)
+        return [fitting[kept[i]] for i in chosen]
+
+    def _gaps(self, trials: Sequence[Trial]) -> list[tuple[float, float]]:
+        """The three widest steps in size between useful trials of the measured front."""
+        limit = hopeless_damage(trials)
+        points = [(damage_of(t), float(t.size_bytes)) for t in trials if damage_of(t) < limit]
+        sizes = sorted(points[i][1] for i in front(points)) if points else []
+        steps = list(itertools.pairwise(sizes))
+        return sorted(steps, key=lambda s: s[0] / s[1])[:3]
+
+    def _point(self, prices: Sequence[float]) -> tuple[float, ...]:
+        noise, size, time = prices
+        return (noise, size, time) if self.timed else (noise, size)
+
+    # ----------------------------------------------------------------------------------- refine
+
+    def _neighbours(self, model: NoiseModel, known: Mapping[str, Trial]) -> list[tuple[Plan, str]]:
+        """Changes to front plans that should give points no known trial dominates."""
+        trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
+        floor = harmless_damage(trials)
+        measured = [lifted(self._measured(model, t), floor) for t in trials]
+        on_front = [trials[i] for i in front(measured)] if measured else []
+        limit = hopeless_damage(known.values())
+        offers: list[tuple[tuple[float, ...], Plan, str]] = []
+        for trial in on_front:
+            if damage_of(trial) > limit:
+                continue
+            before = self._measured(model, trial)
+            for plan, note, delta in self._moves(model, trial):
+                if plan.key not in known:
+                    point = tuple(a + b for a, b in zip(before, self._point(delta), strict=True))
+                    offers.append((lifted(point, floor), plan, note))
+        points = [point for point, _, _ in offers]
+        better = [i for i in front([*points, *measured]) if i < len(points)]
+        chosen = apart([points[i] for i in better], self.refine)
+        return [offers[better[i]][1:] for i in sorted(chosen)]
+
+    def _measured(self, model: NoiseModel, trial: Trial) -> tuple[float, ...]:
+        """Damage, bytes and milliseconds of a trial, as if the machine were always as fast."""
+        time = trial.latency.ratio * float_ms(model.space) if trial.latency else 1e9
+        point = (damage_of(trial), float(trial.size_bytes), time)
+        return point if self.timed else point[:2]
+
+    def _moves(
+        self, model: NoiseModel, trial: Trial
+    ) -> Iterable[tuple[Plan, str, tuple[float, float, float]]]:
+        """Bundles of 1, 2, 4, 8 swaps, best exchange rate first, in each direction."""
+        space = model.space
+        plan = named(space, trial.plan)
+        now = model.prices(plan)
+        directions = {"smaller": (0, 1), "cleaner": (1, 0)}
+        if self.timed:
+            directions |= {"faster": (0, 2), "cleaner for time": (2, 0)}
+        for note, (pays, gains) in directions.items():
+            swaps = self._swaps(model, plan, pays=pays, gains=gains)
+            for count in (1, 2, 4, 8):
+                if count > len(swaps):
+                    break
+                changed = {**plan, **dict(swaps[:count])}
+                after = model.prices(changed)
+                delta = (after[0] - now[0], after[1] - now[1], after[2] - now[2])
+                yield Plan.of(changed, trial.plan.transforms), f"{note}, {count} swaps", delta
+        if BIAS_CORRECTION not in trial.plan.transforms:
+            treated = (*trial.plan.transforms, BIAS_CORRECTION)
+            noise = -0.05 * damage_of(trial)  # a guess that gets it tried, never believed
+            yield Plan(trial.plan.schemes, treated), "bias correction", (noise, 0.0, 0.0)
+
+    def _swaps(
+        self, model: NoiseModel, plan: dict[str, str], *, pays: int, gains: int
+    ) -> list[tuple[str, str]]:
+        """One swap a layer that lowers price `gains`, cheapest in price `pays` first."""
+        found = []
+        for layer in model.space.layers:
+            best = None
+            for code in model.space.menu[layer.name]:
+                if code == plan[layer.name]:
+                    continue
+                grown = model.swap(plan, layer, code)
+                gain, cost = -grown[gains], grown[pays]
+                if gain <= 0:
+                    continue
+                rate = max(cost, 0.0) / gain
+                if best is None or rate < best[0]:
+                    best = (rate, layer.name, code)
+            if best is not None:
+                found.append(best)
+        return [(name, code) for _, name, code in sorted(found)]
+
+
+# ------------------------------------------------------------------------------------ small tools
+
+
+def anchors(
+    space: Space, treatment: tuple[str, ...], *, timed: bool = False
+) -> list[tuple[Plan, str]]:
+    """Plans that anybody would try first: the search must not miss them.
+
+    With time among the objectives, also one that tells what changing between floats and integers
+    costs: every other layer.
+    """
+    found = [(Plan.of(good_uniform(space), treatment), "good uniform, rounded for the output")]
+    families = dict.fromkeys(family(c) for menu in space.menu.values() for c in menu)
+    for wanted in families:
+        if wanted in ("fp32", "static-u8") or "s4" in wanted or wanted.startswith("dynamic"):
+            continue
+        if "-s7-" in wanted and wanted.replace("-s7-", "-p8-") in families:
+            continue  # of few layers, which are in p8's uniform plan
+        plan = {x.name: uniform_choice(space, x, wanted) for x in space.layers}
+        found.append((Plan.of(plan, treatment), f"uniform {wanted}"))
+    if timed:
+        plan = good_uniform(space)
+        for layer in space.layers[::2]:
+            plan[layer.name] = uniform_choice(space, layer, "weight-s8-channel")
+        found.append((Plan.of(plan, treatment), "every other layer static"))
+    return list({plan.key: (plan, note) for plan, note in found}.values())
+
+
+def corrected(model: NoiseModel, trials: Iterable[Trial], treatment: tuple[str, ...]) -> NoiseModel:
+    """Scale each scheme's weight noise so that its uniform plan costs what was measured.
+
+    Saturating kernels err in one direction, so their errors add up faster than squares do;
+    only a plan with many such layers shows it.
+    """
+    scale: dict[str, float] = {}
+    for trial in trials:
+        codes = {c for _, c in trial.plan.schemes if c.count("-") > 1}
+        families = {family(c) for c in codes}
+        if trial.error is not None or trial.plan.transforms != treatment or len(families) != 1:
+            continue
+        plan = named(model.space, trial.plan)
+        noise = model.prices(plan)[0]
+        own = sum(model.weight.get((n, c), 0.0) for n, c in plan.items())
+        if own > 0:
+            scale |= dict.fromkeys(codes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
+    weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}
+    return dataclasses.replace(model, weight=weight)
+
+
+def family(code: str) -> str:
+    """A scheme whatever its rounding: layers whose outputs are not known have plain siblings."""
+    return code.removesuffix("-round-output")
+
+
+def uniform_choice(space: Space, layer: Layer, wanted: str) -> str:
+    """The family's scheme where the layer has it; weightless layers follow a static plan."""
+    menu = space.menu[layer.name]
+    # kernels that go by channel add no pairs; elsewhere one bit less does what p8 does
+    instead = wanted.replace("-p8-", "-s8-" if layer.depthwise else "-s7-")
+    found = [c for w in (wanted, instead) for c in menu if family(c) == w]
+    if not found and is_static(wanted):
+        found = [c for c in menu if is_static(c)]
+    return found[0] if found else menu[0]
+
+
+def good_uniform(space: Space) -> dict[str, str]:
+    """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel.
+
+    On a menu without integer kernels: weight-only, eight bits.
+    """
+    plan = {}
+    for layer in space.layers:
+        exact = ("static-s8", "static-u8") if layer.depthwise else ("static-u8", "static-s8")
+        wanted = (*exact, "static", "weight-s8")
+        menu = space.menu[layer.name]
+        found = [c for prefix in wanted for c in menu if c.startswith(prefix)]
+        plan[layer.name] = found[0] if found else menu[-1]
+    return plan
+
+
+def harmless_damage(trials: Iterable[Trial]) -> float:
+    """Damage below this changes no answer among so few samples: less of it buys nothing."""
+    known = [t for t in trials if t.loss is not None]
+    curve = loss_curve(known)
+    samples = max((t.loss.samples for t in known if t.loss), default=1)
+    return curve.damage_at(0.25 / samples) if curve else 0.0
+
+
+def lifted(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
+    return (max(point[0], floor), *point[1:])
+
+
+def hopeless_damage(trials: Iterable[Trial]) -> float:
+    """The smallest damage at which a known trial loses too much to be useful."""
+    bad = [damage_of(t) for t in trials if t.loss is not None and t.loss.value > HOPELESS_LOSS]
+    return min(bad, default=np.inf)
+
+
+def apart(points: Sequence[Sequence[float]], count: int) -> list[int]:
+    """Up to `count` points that lie far from each other: the extremes first, then the farthest."""
+    if len(points) <= count:
+        return list(range(len(points)))
+    table = np.array(points, dtype=float)
+    table[:, 0] = np.log10(np.maximum(table[:, 0], 1e-9))  # noise spans decades
+    span = np.ptp(table, axis=0)
+    table = (table - table.min(axis=0)) / np.where(span > 0, span, 1.0)
+    chosen = list(dict.fromkeys(int(i) for i in table.argmin(axis=0)))[:count]
+    while len(chosen) < count:
+        gaps = np.min(np.linalg.norm(table[:, None, :] - table[None, chosen, :], axis=2), axis=1)
+        chosen.append(int(gaps.argmax()))
+    return chosen

@@ -1,0 +1,63 @@
+"""The papers' procedure: from fully quantized, give back one more layer each step, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from seqto.assembly.plan import Plan
+from seqto.errors import ConfigError
+from seqto.search.space import Space
+from seqto.search.strategy import Answers, Ask
+
+ORDERS = ("worst", "reverse", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Stepwise:
+    """order: worst (the papers'), reverse or random, to show what the ranking is worth."""
+
+    order: str = "worst"
+    stop_loss: float = 0.0  # a step that loses no more than this is the last one
+    batch: int = 4  # steps asked at once, so that workers have something to do
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ConfigError(f"stepwise order {self.order!r} is none of {', '.join(ORDERS)}")
+
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+        full = {layer: code for layer, code in space.default.items() if code != "fp32"}
+        full.update(space.fixed)
+        treatment = space.transforms[0] if space.transforms else ()
+        order = [name for name in self._ordered(space, seed=seed) if name in full]
+        steps = [(space.fully_quantized, "fully quantized")]
+        left = dict(full)
+        for count, name in enumerate(order, start=1):
+            left.pop(name)
+            for layer in space.layers:
+                # what a float layer hands out is not quantized behind its back
+                if layer.op_type == "Output" and _producer(space, layer.inputs[0]) == name:
+                    left.pop(layer.name, None)
+            steps.append((Plan.of(left, treatment), f"step {count}: without {name}"))
+        for start in range(0, len(steps), self.batch):
+            chosen = steps[start : start + self.batch]
+            trials = yield Ask(tuple(p for p, _ in chosen), tuple(n for _, n in chosen))
+            if any(t.loss is not None and t.loss.value <= self.stop_loss for t in trials):
+                return
+
+    def _ordered(self, space: Space, *, seed: int) -> list[str]:
+        names = [row.layer for row in space.ranking if row.layer not in space.fixed]
+        if self.order == "reverse":
+            return names[::-1]
+        if self.order == "random":
+            import random
+
+            random.Random(seed).shuffle(names)
+        return names
+
+
+def _producer(space: Space, tensor: str) -> str | None:
+    for layer in space.layers:
+        if layer.output == tensor and layer.op_type != "Output":
+            return layer.name
+    return None

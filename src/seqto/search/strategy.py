@@ -1,0 +1,39 @@
+"""The protocol of a search strategy, and the batches of plans that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from seqto.assembly.plan import Plan
+from seqto.errors import PlanError
+from seqto.record.trial import Trial
+from seqto.search.space import Space
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A batch a strategy wants run. A probe sees few samples and is no candidate."""
+
+    plans: tuple[Plan, ...]
+    notes: tuple[str, ...] = ()
+    probe: bool = False
+    latency: bool = False  # also time them, alone
+
+    def __post_init__(self) -> None:
+        if self.probe and self.latency:
+            raise PlanError(
+                "a probe cannot be timed: it sees few samples and is no trial; ask for its plans "
+                "without probe to have their latency"
+            )
+
+
+Answers = Sequence[Trial]
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """Which plan to try next. No file, no device, no clock: a generator."""
+
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]: ...

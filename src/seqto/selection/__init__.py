@@ -1,0 +1,1 @@
+"""Which trials matter: objectives, front, expected loss, recommendations. Pure functions."""

@@ -1,0 +1,82 @@
+"""What a trial's loss is likely to be on samples that nobody has seen.
+
+A loss counted on a few hundred samples moves in steps, and the best of fifty trials is partly the
+luckiest. Damage (squared error of the outputs) is smooth, and over the trials of a run it tells
+the loss fairly well. So both are asked: the count of changed answers, and what trials of the same
+damage lose, as if that had been counted on PRIOR samples more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+PRIOR = 150.0  # samples that the curve counts for
+
+
+SURE = 0.5  # standard errors: two of three trials lose no more than `bound` says
+
+
+SLOPES = (0.2, 1.5)  # of log loss over log damage; beyond these few points have misled the fit
+
+
+STEPS = 25  # it stands still after about eight
+
+
+Seen = tuple[float | None, float, int]  # damage, loss, samples
+
+
+@dataclass(frozen=True, slots=True)
+class LossCurve:
+    """loss ≈ exp(offset) · damage ^ slope, fitted to the trials of a run."""
+
+    offset: float
+    slope: float
+
+    @classmethod
+    def fit(cls, seen: Iterable[Seen]) -> LossCurve | None:
+        """None where fewer than three trials tell anything."""
+        rows = [(d, loss * n, n) for d, loss, n in seen if d and 0 < d < 1e3 and n > 0]
+        if len(rows) < 3:
+            return None
+        x = np.log([d for d, _, _ in rows])
+        changed, counted = np.array([k for _, k, _ in rows]), np.array([n for _, _, n in rows])
+        # Poisson regression, by least squares with weights that are fitted again: a count of
+        # nothing is a count too, which logarithms of counts cannot say
+        height = np.log((changed + 0.5) / counted)
+        middle, slope = 0.0, 1.0
+        for _ in range(STEPS):
+            hoped = counted * np.exp(np.minimum(height, 0.0))
+            wanted = height + (changed - hoped) / hoped
+            centre = float(np.average(x, weights=hoped))
+            middle = float(np.average(wanted, weights=hoped))
+            spread = float(np.sum(hoped * (x - centre) ** 2))
+            slope = float(np.sum(hoped * (x - centre) * (wanted - middle))) / max(spread, 1e-12)
+            slope = min(max(slope, SLOPES[0]), SLOPES[1])
+            height = middle + slope * (x - centre)
+        return cls(middle - slope * centre, slope)
+
+    def loss_at(self, damage: float) -> float:
+        return min(1.0, math.exp(self.offset + self.slope * math.log(max(damage, 1e-12))))
+
+    def damage_at(self, loss: float) -> float:
+        return math.exp((math.log(max(loss, 1e-9)) - self.offset) / self.slope)
+
+
+def expected(seen: Seen, curve: LossCurve | None) -> tuple[float, float]:
+    """(loss to be expected on other samples, its standard error)."""
+    damage, loss, samples = seen
+    changed, counted = loss * samples, float(samples)
+    if curve is not None and damage is not None:
+        changed, counted = changed + PRIOR * curve.loss_at(damage), counted + PRIOR
+    mean = changed / max(counted, 1.0)
+    return mean, math.sqrt(max(mean * (1.0 - mean), 0.0) / max(counted, 1.0))
+
+
+def bound(seen: Seen, curve: LossCurve | None) -> float:
+    """The loss that a trial probably stays below."""
+    mean, error = expected(seen, curve)
+    return mean + SURE * error

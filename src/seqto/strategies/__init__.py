@@ -1,1 +1,0 @@
-"""Which plan to try next: generators without I/O."""

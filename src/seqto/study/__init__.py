@@ -1,0 +1,1 @@
+"""The loop that joins model, data, search and execution, and the run folder."""

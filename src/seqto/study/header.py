@@ -1,0 +1,101 @@
+"""What a run's figures depend on: model, data, settings, versions, CPU; and what may not change."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seqto import config
+from seqto.errors import JournalError
+from seqto.model import files as model_files
+from seqto.model.sources.source import Fetched
+from seqto.record.environment import environment, version
+from seqto.records import Json
+from seqto.study import workspace
+from seqto.study.setup import Job
+from seqto.transforms.variants import BASE, MODEL_FILE
+
+SCHEMA = 1
+
+
+def model_identity(fetched: Fetched) -> Json:
+    path = Path(fetched.path)
+    proto = model_files.load(path)
+    return {
+        "name": fetched.name,
+        "path": str(path),
+        "sha256": model_files.sha256_of_file(path),
+        "size_bytes": model_files.size_of(path),
+        "opset": model_files.opset_of(proto),
+        "origin": dict(fetched.origin),
+    }
+
+
+def refuse_changes(job: Job, header: Json, identity: Json) -> None:
+    """A run folder goes on only with the same model, data and settings that matter."""
+    changed = []
+    if header["model"]["sha256"] != identity["sha256"]:
+        old, new = header["model"]["sha256"][:12], identity["sha256"][:12]
+        changed.append(f"model: sha256 {old}… → {new}…")
+    new = settings_json(job)
+    changed += config.differences(header["settings"], new, free=_free_of(job.device))
+    if changed:
+        raise JournalError(
+            f"{job.out} was begun with other input ({'; '.join(changed[:4])}): give another "
+            "--out folder, or the same input to go on"
+        )
+
+
+def _free_of(device: Any) -> list[str]:
+    """Settings of a device that may be others on resume: its fields with `free` in the metadata."""
+    fields: Sequence[Any] = ()
+    if dataclasses.is_dataclass(device):
+        fields = dataclasses.fields(device)
+    return [f"device.settings.{f.name}" for f in fields if f.metadata.get("free")]
+
+
+def last_settings(events: Sequence[Json]) -> Json:
+    """The settings of the last call on a run folder: the header's, or those of a later call."""
+    said = [e["settings"] for e in events if e["event"] in ("header", "settings")]
+    return dict(said[-1]) if said else {}
+
+
+def settings_json(job: Job) -> Json:
+    data = config.flatten(job.settings.to_json())
+    nested: Json = {}
+    for dotted, value in data.items():
+        target = nested
+        *parents, last = dotted.split(".")
+        for name in parents:
+            target = target.setdefault(name, {})
+        target[last] = value
+    read_back: Json = json.loads(json.dumps(nested))  # as a journal will give it back
+    return read_back
+
+
+def header(job: Job, place: workspace.Workplace, identity: Json) -> Json:
+    return {
+        "event": "header",
+        "schema": SCHEMA,
+        "seqto": version(),
+        "model": identity,
+        "prepared": {
+            "path": f"variants/{BASE}/{MODEL_FILE}",
+            "sha256": place.prepared.sha256,
+            "size_bytes": place.prepared.proto.ByteSize(),
+            "opset": place.prepared.opset,
+        },
+        "data": {
+            "identity": place.store.identity,
+            "kind": place.store.data.get("kind", "data"),
+            "splits": place.store.splits(),
+            "unreadable": list(place.store.unreadable),
+        },
+        "settings": settings_json(job),
+        "environment": environment(),
+        "device": job.device.describe(),
+        "layers": [layer.to_json() for layer in place.layers],
+    }

@@ -147,8 +147,8 @@ def uniform(
 
 
 def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
+    from seqto.api import run
     from seqto.records import REPORT
-    from seqto.study.run import run
 
     chain = Chain()
     folder = options.runs / case.name

@@ -9,7 +9,6 @@ which the parent started the process, so imports and set-up are in them.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import sys
 import time
@@ -170,10 +169,12 @@ def run_ours(job: Any, clock: Clock) -> None:
         pools.append(NotingPool(*arguments, **named))
         return pools[-1]
 
-    tune = importlib.import_module("seqto.tune")  # the name in the package is the function
-    tune.Pool = make_pool  # type: ignore[attr-defined]
+    from seqto.study import open_pool
+    from seqto.study import run as study_run
+
+    open_pool.Pool = make_pool  # type: ignore[attr-defined]
     with contextlib.suppress(ListDone):
-        tune.run(dataclasses.replace(job, listener=listen))
+        study_run.run(dataclasses.replace(job, listener=listen))
 
 
 # --------------------------------------------------------------------------- the published way

@@ -99,7 +99,7 @@ def opencl_runtime(folder: Path) -> Path:
 
 
 def measured(case: zoo.Case, key: str, settings: Json, options: argparse.Namespace) -> Json:
-    from seqto.study.run import run
+    from seqto.api import run
 
     result = run(case.job(options.runs / key.replace("/", "-").replace(" ", "-"), settings))
     report = result.report

@@ -72,8 +72,8 @@ def main() -> None:
 
 
 def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
+    from seqto.api import run
     from seqto.records import REPORT
-    from seqto.study.run import run
 
     folder = options.runs / case.name
     job = case.job(folder / f"frontier-{seed}", {"data.seed": seed})

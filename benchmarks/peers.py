@@ -128,9 +128,9 @@ def our_run(job: Any, folder: Path) -> Json:
     """The recommended trials, and when each of them was known; kept for a second call."""
     import dataclasses
 
-    from seqto.api import write_outputs
+    from seqto.api import run, write_outputs
     from seqto.record.journal import read_events
-    from seqto.study.run import JOURNAL, run
+    from seqto.study.run import JOURNAL
 
     times_file = folder / "times.json"
     began = time.monotonic()

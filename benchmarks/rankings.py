@@ -171,7 +171,7 @@ def _run(
     data: Data | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Any:
-    from seqto.study.run import run
+    from seqto.api import run
 
     out = options.runs / case.name / f"seed-{seed}" / name
     settings = {**SETTINGS, "data.seed": seed, **(more or {})}

@@ -238,7 +238,7 @@ def start_times() -> Json:
     commands = {
         "empty": [sys.executable, "-c", "pass"],
         "import": [sys.executable, "-c", "import seqto"],
-        "help": [sys.executable, "-m", "seqto.cli", "--help"],
+        "help": [sys.executable, "-m", "seqto", "--help"],
     }
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(STARTS):

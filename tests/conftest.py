@@ -15,5 +15,5 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Plots are four fifths of a small run's time; tests/reports/test_plots.py looks at them.
     """
-    monkeypatch.setattr(importlib.import_module("seqto.tune"), "Pool", InlinePool)
-    monkeypatch.setattr("seqto.reports.plots.write_plots", lambda _folder, _report, **_writer: [])
+    monkeypatch.setattr(importlib.import_module("seqto.study.open_pool"), "Pool", InlinePool)
+    monkeypatch.setattr("seqto.report.plots.write_plots", lambda _folder, _report, **_writer: [])

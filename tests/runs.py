@@ -55,7 +55,7 @@ def environment(*extra: Path) -> dict[str, str]:
 
 
 def command(
-    *words: str | Path, program: Sequence[str] = ("-m", "seqto.cli"), extra: Sequence[Path] = ()
+    *words: str | Path, program: Sequence[str] = ("-m", "seqto"), extra: Sequence[Path] = ()
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *program, *(str(w) for w in words)],

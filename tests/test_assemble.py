@@ -22,6 +22,7 @@ from seqto.assembly.plan import Plan
 from seqto.assembly.rounded_weights import round_layers
 from seqto.calibration.collect import calibrate
 from seqto.calibration.gram import columns_of
+from seqto.calibration.statistics import Statistics
 from seqto.errors import PlanError
 from seqto.model.prepare import prepare
 from seqto.records import Layer
@@ -47,7 +48,9 @@ def assembler_of(net: str) -> Assembler:
     found = calibrate(prepared, lambda: feeds, methods=METHODS)
     kinds = [w for w in WEIGHT_TYPES if w != "u8"]  # u8 is s8 moved up
     layers = [x for x in prepared.layers if columns_of(x, prepared)]
-    rounded = round_layers(prepared, lambda: feeds, layers, kinds)
+    rounded = round_layers(
+        prepared, lambda: feeds, layers, kinds, constants=Assembler(prepared, Statistics({}, {}))
+    )
     return Assembler(prepared, found.statistics, rounded=rounded)
 
 
@@ -362,5 +365,7 @@ def test_what_overflows_on_its_way_in_is_rounded_to_the_nearest() -> None:
     layers = [x for x in prepared.layers if columns_of(x, prepared)]
     assert layers
     first = layers[0]
-    found = round_layers(prepared, lambda: huge, layers, ["s8"])
+    found = round_layers(
+        prepared, lambda: huge, layers, ["s8"], constants=Assembler(prepared, Statistics({}, {}))
+    )
     assert first.name not in {layer for layer, _ in found}

@@ -195,9 +195,11 @@ PROGRAM = """
 import resource, sys
 import numpy as np
 import nets
-from seqto.calibrate import calibrate
-from seqto.model import prepare
-from seqto.rounded import round_layers
+from seqto.calibration.collect import calibrate
+from seqto.model.prepare import prepare
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.rounded_weights import round_layers
+from seqto.calibration.statistics import Statistics
 
 count = int(sys.argv[1])
 net = nets.Net()
@@ -213,7 +215,8 @@ def batches():
         yield {"x": rng.standard_normal((1, 3, 24, 24), dtype=np.float32)}
 
 calibrate(prepared, batches, methods=("minmax", "percentile", "entropy", "mse"))
-round_layers(prepared, batches, prepared.layers[:1], ["s8"])
+constants = Assembler(prepared, Statistics({}, {}))
+round_layers(prepared, batches, prepared.layers[:1], ["s8"], constants=constants)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 

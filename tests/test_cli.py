@@ -290,7 +290,7 @@ def test_a_full_disk_gives_one_line_wherever_it_strikes(
     probe = [*unshare, "sh", "-c", script, "sh", "8", str(place), "true"]
     if not shutil.which("unshare") or subprocess.run(probe, check=False).returncode:
         pytest.skip("no small file system can be mounted here (unshare, tmpfs)")
-    program = [sys.executable, "-m", "seqto.cli", "tune", "--config", str(config), "-q"]
+    program = [sys.executable, "-m", "seqto", "tune", "--config", str(config), "-q"]
     finished = subprocess.run(
         [*unshare, "sh", "-c", script, "sh", str(size_kb), str(place), *program, "--out", place],
         env={**runs.environment(), "TMPDIR": str(tmp_path)},
@@ -471,14 +471,14 @@ def test_import_and_help_are_quick() -> None:
     """0.15 s and 0.3 s of their own on a quiet machine; shared caches may cost three times that."""
     bare = best_of([sys.executable, "-c", "pass"])
     imported = best_of([sys.executable, "-c", "import seqto"])
-    helped = best_of([sys.executable, "-m", "seqto.cli", "--help"])
+    helped = best_of([sys.executable, "-m", "seqto", "--help"])
     assert imported - bare < 3 * 0.15
     assert helped < 3 * 0.3
 
 
 def test_tune_can_be_called_whatever_was_imported_before() -> None:
     """The package's function and the module behind it have the same name."""
-    ways = ("", "import seqto.tune; ", "import seqto.cli; from seqto.tune import run; ")
+    ways = ("", "import seqto.api; ", "import seqto.cli.main; from seqto.api import run; ")
     for way in ways:
         program = f"{way}import seqto; from seqto import tune; "
         program += "print(callable(seqto.tune), callable(tune))"

@@ -212,7 +212,7 @@ def must_work(command: str, folder: Path) -> None:
 def must_serve(command: str, folder: Path) -> None:
     """It says where, it answers there, and Ctrl-C ends it."""
     server = subprocess.Popen(
-        [sys.executable, "-m", "seqto.cli", *command.split()[1:]],
+        [sys.executable, "-m", "seqto", *command.split()[1:]],
         cwd=folder,
         env=runs.environment(),
         stdout=subprocess.PIPE,

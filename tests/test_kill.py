@@ -92,7 +92,7 @@ def test_killed_at_any_moment_it_goes_on_and_leaves_no_process(
     command = [str(w) for w in words(config, out, "--set", "search.stop_loss=-1")]
     for _ in range(2):
         process = subprocess.Popen(
-            [sys.executable, "-m", "seqto.cli", *command],
+            [sys.executable, "-m", "seqto", *command],
             env=runs.environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

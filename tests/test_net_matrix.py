@@ -17,8 +17,7 @@ from seqto.assembly.rebuild import rebuild
 from seqto.data.splits import split_rows
 from seqto.model.sources.source import Fetched
 from seqto.record.journal import read_events
-from seqto.study.diagnose import diagnose_job
-from seqto.study.one_shot import quantize_once
+from seqto.study.one_shot import diagnose_job, quantize_once
 from seqto.study.setup import Job, make_job
 from seqto.study.study import FLOAT_MODEL
 

@@ -9,11 +9,11 @@ import pytest
 
 import nets
 from seqto.assembly import rounded_weights
-from seqto.assembly.assembler import open_assembler
+from seqto.assembly.assembler import Assembler, open_assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration import gram
 from seqto.calibration.collect import calibrate
-from seqto.calibration.statistics import save_statistics
+from seqto.calibration.statistics import Statistics, save_statistics
 from seqto.errors import DeviceError
 from seqto.execution.local.pool import Ticket
 from seqto.model.files import save
@@ -21,6 +21,10 @@ from seqto.model.prepare import Prepared, open_prepared, prepare
 from seqto.records import Failure
 from seqto.study import round_weights
 from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, place_of
+
+
+def constants(prepared: Prepared) -> Assembler:
+    return Assembler(prepared, Statistics({}, {}))
 
 
 def feeds() -> list[dict[str, Any]]:
@@ -51,7 +55,9 @@ class InThisProcess:
         place = self.folder / "variants" / job["variant"]
         prepared = open_prepared(place / MODEL_FILE)
         layers = [x for x in prepared.layers if x.name in job["layers"]]
-        found = rounded_weights.round_layers(prepared, feeds, layers, job["kinds"])
+        found = rounded_weights.round_layers(
+            prepared, feeds, layers, job["kinds"], constants=constants(prepared)
+        )
         rows = rounded_weights.save(found, place / job["file"])
         return Ticket(job, self.jobs, result={"rows": rows}, failure=self.failure)
 
@@ -66,7 +72,9 @@ def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> N
     rounding.ensure("base")
     assert pool.jobs == jobs == 2
     layers = [x for x in prepared.layers if gram.columns_of(x, prepared)]
-    want = rounded_weights.round_layers(prepared, feeds, layers, ("s8", "s4"))
+    want = rounded_weights.round_layers(
+        prepared, feeds, layers, ("s8", "s4"), constants=constants(prepared)
+    )
     got = rounded_weights.load(place_of(tmp_path))
     assert set(got) == set(want) == {(x.name, k) for x in layers for k in ("s8", "s4")}
     for key, q in want.items():

@@ -76,7 +76,7 @@ def test_the_demo_runs_from_the_wheel_outside_of_the_repository(
     (site / "all.pth").write_text(f"{unpacked}\n{installed}\n")
     place = run(python, "-c", "import seqto; print(seqto.__file__)", cwd=tmp_path).strip()
     assert place.startswith(str(unpacked))
-    words = ["-m", "seqto.cli", "demo", "--out", "demo", "--max-trials", "3"]
+    words = ["-m", "seqto", "demo", "--out", "demo", "--max-trials", "3"]
     printed = run(python, *words, cwd=tmp_path)
     report = json.loads((tmp_path / "demo" / "report.json").read_text())
     assert report["counts"]["trials"] == 3

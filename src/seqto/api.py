@@ -10,15 +10,16 @@ from typing import Any
 
 from seqto import config as config_room
 from seqto.config import Settings
-from seqto.errors import ConfigError
+from seqto.errors import ConfigError, JournalError
 from seqto.files import given_path
 from seqto.model.sources.source import Fetched
-from seqto.record.own_files import ForeignFileError, OwnFiles
+from seqto.record.journal import read_events
+from seqto.record.own_files import JOURNAL, ForeignFileError, OwnFiles
 from seqto.record.trial import Trial
 from seqto.records import Json, Layer
+from seqto.study import run as study_run
 from seqto.study import workspace
-from seqto.study.run import run
-from seqto.study.setup import check_settings, fetch, make_job
+from seqto.study.setup import Job, check_settings, fetch, make_job
 from seqto.study.study import Listener, replayed
 from seqto.tasks.task import Task
 
@@ -70,6 +71,22 @@ def tune(
         fetched, folder, settings, data=data, task=task, strategy=strategy, listener=listener
     )
     return run(dataclasses.replace(job, progress=progress))
+
+
+def run(job: Job) -> Result:
+    """Run or resume a study, then write its outputs; on Ctrl-C too, before it is raised."""
+    try:
+        study_run.run(job)
+    except KeyboardInterrupt:
+        events = read_events(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else []
+        if any(e["event"] == "header" for e in events):
+            write_outputs(job.out, events)
+        raise
+    result = write_outputs(job.out, read_events(job.out / JOURNAL))
+    study_run.clear_cache(job.out)
+    if result.problems:
+        raise JournalError("; ".join(result.problems))
+    return _gated(result, job.settings.search.max_loss)
 
 
 def _only_one(settings: Settings, parse_source: Callable[..., Any]) -> list[Fetched]:

@@ -88,8 +88,8 @@ def test_it_is_listed_as_usable() -> None:
 
 
 def test_a_whole_run_on_it_says_where_the_layers_ran(tmp_path: Path) -> None:
+    from seqto.api import run
     from seqto.demo.run import demo_job
-    from seqto.study.run import run
 
     few = {f"data.{split}": 40 for split in ("calibration", "evaluation", "report")}
     few |= {"device.provider": "openvino", "device.latency_s": 0.05, "search.jobs": 1}

@@ -383,7 +383,7 @@ def test_a_real_run_is_followed_and_its_page_is_sound(browser: Any, tmp_path: Pa
     root = Path(__file__).parents[2]
     config = root.parent / "shared" / "zoo" / "resnet20-cifar10.toml"
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "seqto.cli", "tune", "--config", config, "--out", out]
+    command = [sys.executable, "-m", "seqto", "tune", "--config", config, "--out", out]
     command += ["--strategy", "stepwise", "--max-trials", "6", "--quiet"]
     environment = {**os.environ, "PYTHONPATH": str(root / "src")}
 
@@ -416,7 +416,7 @@ def test_the_page_of_a_real_run_can_be_explored(
     if name != "demo":
         for split in ("calibration", "evaluation", "report"):
             short += ["--set", f"data.{split}=24"]
-    command = [sys.executable, "-m", "seqto.cli", *command, "--out", str(tmp_path), *short]
+    command = [sys.executable, "-m", "seqto", *command, "--out", str(tmp_path), *short]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root / "src")}, check=True)
     report = explore(browser, tmp_path)
     for old in downloads.glob("trials*.csv"):

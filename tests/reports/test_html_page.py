@@ -18,7 +18,7 @@ from synthetic import EVIL_NAMES, journal
 from seqto.report.html_page import embed, page_data, render, render_index, write_page
 from seqto.report.json_file import build_report
 
-ASSETS = resources.files("seqto.reports") / "assets"
+ASSETS = resources.files("seqto.report") / "assets"
 
 
 class Page(HTMLParser):

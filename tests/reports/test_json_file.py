@@ -18,7 +18,7 @@ from seqto.report.json_file import build_report, write_report
 from seqto.selection import objectives
 
 SCHEMA = json.loads(
-    (resources.files("seqto.reports") / "assets" / "report.schema.json").read_text("utf-8")
+    (resources.files("seqto.report") / "assets" / "report.schema.json").read_text("utf-8")
 )
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 

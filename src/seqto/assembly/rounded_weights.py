@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.assembly.assembler import Assembler
 from seqto.calibration.collect import Batches
 from seqto.calibration.gram import grams_of
-from seqto.calibration.statistics import Statistics
 from seqto.files import replacing
 from seqto.model.prepare import Prepared
 from seqto.records import Json, Layer
 from seqto.schemes.integers import Quantized
 from seqto.schemes.output_rounding import Rounder
+from seqto.schemes.part import Constants
 
 INDEX_FILE = "rounded.json"
 
@@ -34,6 +33,7 @@ def round_layers(
     layers: Sequence[Layer],
     kinds: Sequence[str],
     *,
+    constants: Constants,
     told: Callable[[Json], object] = lambda _message: None,
 ) -> Rounded:
     """Integers with small output error, for the layers whose inputs are finite.
@@ -41,7 +41,6 @@ def round_layers(
     `told` hears of every sample and of every layer, so that nobody takes long work for a hang.
     """
     grams = grams_of(prepared, batches, layers, told=told)
-    constants = Assembler(prepared, Statistics({}, {}))
     found: Rounded = {}
     for layer in layers:
         gram = grams.pop(layer.name)

@@ -131,8 +131,8 @@ def _count(names: list[str], name: str) -> int:
 
 
 def _tuned(options: argparse.Namespace, job: Any) -> Result:
+    from seqto.api import run
     from seqto.cli.progress import watch
-    from seqto.study.run import run
 
     with watch(job, quiet=options.quiet, as_json=options.json) as watched:
         server = _live(options, job)
@@ -194,7 +194,8 @@ def run_analyze(options: argparse.Namespace) -> int:
 
 
 def run_diagnose(options: argparse.Namespace) -> int:
-    from seqto.study.diagnose import diagnose_job, sentences
+    from seqto.study.diagnose import sentences
+    from seqto.study.one_shot import diagnose_job
 
     settings = settings_from(options)
     for job in _jobs(options, settings):
@@ -234,7 +235,7 @@ def run_report(options: argparse.Namespace) -> int:
 
 def _events(folder: Path) -> list[Json]:
     from seqto.record.journal import read_events
-    from seqto.study.run import JOURNAL
+    from seqto.record.own_files import JOURNAL
 
     if not (folder / JOURNAL).is_file():
         raise ConfigError(f"{str(folder)!r} is no run folder: it has no {JOURNAL}")

@@ -33,8 +33,7 @@ from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Apart, Values
 from seqto.diagnosis.remedies import changed, cures, without_saturation
 from seqto.errors import DeviceError, PlanError
-from seqto.model import outputs
-from seqto.model import outputs as outputs_room
+from seqto.model import outputs as model_outputs
 from seqto.model.layers import OUTPUT_OP, SAME_SCALE_OPS
 from seqto.records import Json, Layer
 from seqto.schemes import integers
@@ -414,7 +413,7 @@ def damage_by_layer(scene: Scene) -> Json:
             for layer, got in zip(view.layers, outputs, strict=True):
                 delta = got - values[layer.output]
                 moved = _answers(scene, run(feeds, {layer.output: delta}), feeds)
-                squares[layer.name] += float(outputs_room.squared_gaps(want, moved).sum())
+                squares[layer.name] += float(model_outputs.squared_gaps(want, moved).sum())
                 scene.alive()
     spread = variance(references)
     rows = sum(len(r) for r in references)
@@ -462,7 +461,7 @@ def _damages(scene: Scene, plan: Plan, references: Sequence[NDArray[Any]], sprea
         with contextlib.closing(device.open(data, threads=1)) as session:
             for feeds, want in zip(scene.samples, references, strict=True):
                 got = _answers(scene, session.run(feeds)[position], feeds)
-                total += float(outputs.squared_gaps(want, got).sum())
+                total += float(model_outputs.squared_gaps(want, got).sum())
                 scene.alive()
         figures[where] = total / rows / spread
     return figures
@@ -478,13 +477,13 @@ def energy(x: NDArray[Any]) -> float:
 
 def variance(outputs: Sequence[NDArray[Any]]) -> float:
     """What damage is measured against, as in judge.py."""
-    return outputs_room.spread(outputs)
+    return model_outputs.spread(outputs)
 
 
 def _answers(scene: Scene, value: Any, feeds: Values) -> NDArray[Any]:
     """The judged output, one row a sample, without what only fills a fixed batch."""
     rows, fed = rows_that_count(feeds), rows_fed(feeds)
-    return outputs.by_sample(value, name=scene.judged, fed=fed, rows=rows)
+    return model_outputs.by_sample(value, name=scene.judged, fed=fed, rows=rows)
 
 
 def _width(bounds: tuple[float, float]) -> float:

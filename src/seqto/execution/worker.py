@@ -35,7 +35,7 @@ from seqto.devices.ort_profile import attribute_times, node_owners
 from seqto.diagnosis.layer_errors import layer_errors
 from seqto.errors import PlanError
 from seqto.execution.local.worker_process import Channel, Handler
-from seqto.model import outputs as outputs_room
+from seqto.model import outputs as model_outputs
 from seqto.model.outputs import Judged
 from seqto.records import CALIBRATION, Json
 from seqto.transforms.variants import variant_of
@@ -129,7 +129,7 @@ class Bench:
                 seconds += time.perf_counter() - began
                 parts.append([self._by_sample(found, place, feeds) for place in positions])
             outputs = [
-                outputs_room.joined(p, name=self._output_name(place))
+                model_outputs.joined(p, name=self._output_name(place))
                 for place, p in zip(positions, zip(*parts, strict=True), strict=True)
             ]
             channel.send({"start": start, "stop": stop}, outputs)
@@ -141,7 +141,7 @@ class Bench:
     def _by_sample(self, found: list[Any], position: int, feeds: Batch) -> NDArray[Any]:
         """One of the outputs, one row a sample, without what only fills a fixed batch."""
         name = self._output_name(position)
-        return outputs_room.by_sample(
+        return model_outputs.by_sample(
             found[position], name=name, fed=rows_fed(feeds), rows=feeds.rows
         )
 
@@ -239,7 +239,7 @@ class Bench:
             for batch in [b for b in job["batches"] if b <= rows]:
                 feeds = self.store.batch(job["split"], 0, batch)
                 found = session.run(feeds)[self.judged.position]
-                if batch > 1 and not outputs_room.has_rows(found, batch):
+                if batch > 1 and not model_outputs.has_rows(found, batch):
                     break  # samples can be told apart only when they run one by one
                 began, runs = time.perf_counter(), 0
                 while runs < 2 or time.perf_counter() - began < job["seconds"]:
@@ -256,13 +256,15 @@ class Bench:
 
     def round(self, job: Json, channel: Channel) -> Json:
         """Round the weights of some layers for the output error; a file that others map."""
-        prepared = self.assembler(job["variant"]).prepared
+        assembler = self.assembler(job["variant"])
+        prepared = assembler.prepared
         layers = [x for x in prepared.layers if x.name in set(job["layers"])]
         found = rounded_weights.round_layers(
             prepared,
             self.store.calibration,
             layers,
             job["kinds"],
+            constants=assembler,
             told=channel.send,
         )
         path = self.folder / "variants" / job["variant"] / str(job["file"])

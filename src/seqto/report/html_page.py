@@ -165,7 +165,7 @@ def _short(value: Any) -> Any:
 
 @functools.cache
 def _asset(name: str) -> str:
-    return (resources.files("seqto.reports") / "assets" / name).read_text("utf-8")
+    return (resources.files("seqto.report") / "assets" / name).read_text("utf-8")
 
 
 @functools.cache

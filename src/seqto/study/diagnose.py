@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING
 from seqto.assembly.plan import Plan
 from seqto.diagnosis.explain import finding, findings
 from seqto.diagnosis.measure import PARTS
-from seqto.errors import DeviceError
 from seqto.records import Json
-from seqto.search.latency_table import integer_layers
 from seqto.study import check_saturation
 
 if TYPE_CHECKING:
     from seqto.execution.local.pool import Pool
-    from seqto.study.setup import Job
 
 SAMPLES = 8  # calibration samples: errors are means over many thousand values of each
-
-
-FILE_NAME = "diagnosis.json"
 
 
 def diagnose(
@@ -61,37 +55,6 @@ _LOOKED_AT = {
     "damage": "the damage of each layer",
     "whole": "the whole model's output",
 }
-
-
-def diagnose_job(job: Job) -> list[Json]:
-    """Diagnose the plan that the settings give; also written to diagnosis.json in `job.out`."""
-    import json
-
-    from seqto.record.own_files import OwnFiles
-    from seqto.study.one_shot import opened, planned
-    from seqto.study.run import open_pool
-
-    OwnFiles.read(job.out).check([FILE_NAME])
-    with opened(job) as (place, _):
-        plan = planned(job, place)
-        with open_pool(job, place) as pool:
-            found = diagnose(pool, plan, profiles=_profiled(pool, plan))
-    if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
-        raise DeviceError(found[0]["message"])
-    text = json.dumps({"plan": plan.to_json(), "findings": found}, indent=1, allow_nan=False)
-    OwnFiles.read(job.out).write(job.out / FILE_NAME, text.encode())
-    return found
-
-
-def _profiled(pool: Pool, plan: Plan) -> list[Json]:
-    """Kernel times of the float model and of the plan, one after the other: alone."""
-    found = []
-    for scheme, what in (("float", Plan((), plan.transforms)), ("planned", plan)):
-        (ticket,) = pool.map([{"kind": "profile", "plan": what.to_json(), "runs": 15}])
-        if ticket.result is not None and ticket.result["layers_ms"]:
-            named = {"plan_key": what.key, "integer_layers": integer_layers(what)}
-            found.append({"scheme": scheme, **named, **ticket.result})
-    return found
 
 
 def sentences(found: Sequence[Json]) -> list[str]:

@@ -19,22 +19,27 @@ from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
-from seqto.errors import ConfigError
+from seqto.diagnosis.measure import PARTS
+from seqto.errors import ConfigError, DeviceError
+from seqto.execution.local.pool import Pool
 from seqto.files import TEMPORARY, shown, write_file
 from seqto.record.journal import read_events
-from seqto.record.own_files import OwnFiles, check_run_folder, is_run
+from seqto.record.own_files import JOURNAL, OwnFiles, check_run_folder, is_run
 from seqto.records import CALIBRATION, Json
+from seqto.search.latency_table import integer_layers
 from seqto.study import workspace
+from seqto.study.diagnose import diagnose
 from seqto.study.export_path import check_output
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import analysis_event, default_plan
-from seqto.study.run import JOURNAL, open_pool
+from seqto.study.open_pool import open_pool
 from seqto.study.setup import Job, calibration_methods
 from seqto.study.workspace import Workplace
 from seqto.transforms.variants import BASE, CORRECTIONS, MODEL_FILE, place_of, variant_of
 
 ANALYSIS_FILE = "analysis.json"
+DIAGNOSIS_FILE = "diagnosis.json"
 
 
 CHECK_SAMPLES = 4  # random inputs that compare prepared and original where nothing is calibrated
@@ -206,3 +211,31 @@ def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
         return place.assembler
     found = place_of(place.folder, plan.transforms)
     return open_assembler(found, max_opset=place.assembler.max_opset)
+
+
+# ------------------------------------------------------------------------------------ diagnosis
+
+
+def diagnose_job(job: Job) -> list[Json]:
+    """Diagnose the plan that the settings give; also written to diagnosis.json in `job.out`."""
+    OwnFiles.read(job.out).check([DIAGNOSIS_FILE])
+    with opened(job) as (place, _):
+        plan = planned(job, place)
+        with open_pool(job, place) as pool:
+            found = diagnose(pool, plan, profiles=_profiled(pool, plan))
+    if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
+        raise DeviceError(found[0]["message"])
+    text = json.dumps({"plan": plan.to_json(), "findings": found}, indent=1, allow_nan=False)
+    OwnFiles.read(job.out).write(job.out / DIAGNOSIS_FILE, text.encode())
+    return found
+
+
+def _profiled(pool: Pool, plan: Plan) -> list[Json]:
+    """Kernel times of the float model and of the plan, one after the other: alone."""
+    found = []
+    for scheme, what in (("float", Plan((), plan.transforms)), ("planned", plan)):
+        (ticket,) = pool.map([{"kind": "profile", "plan": what.to_json(), "runs": 15}])
+        if ticket.result is not None and ticket.result["layers_ms"]:
+            named = {"plan_key": what.key, "integer_layers": integer_layers(what)}
+            found.append({"scheme": scheme, **named, **ticket.result})
+    return found

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Mapping
+from pathlib import Path
 
-from seqto.api import Result, _gated, write_outputs
-from seqto.assembly.plan import Plan
 from seqto.errors import JournalError
 from seqto.execution.local.pool import Pool
 from seqto.model import files as model_files
-from seqto.record.journal import Journal, read_events
-from seqto.record.own_files import BASE, COMPILED, SAMPLES, OwnFiles, claim
+from seqto.record.journal import Journal
+from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, OwnFiles, claim
 from seqto.records import Json
-from seqto.search.space import Space
 from seqto.study import check_saturation, workspace
+from seqto.study.finish import INT8_PRODUCTS, explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import last_settings, model_identity, refuse_changes
-from seqto.study.make_space import analysis, make_space
+from seqto.study.make_space import make_space
+from seqto.study.open_pool import open_pool
 from seqto.study.round_weights import Rounding
 from seqto.study.setup import Job, calibration_methods, rounding_types
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
 
-JOURNAL = "journal.jsonl"
 
-
-INT8_PRODUCTS = "int8_products"  # the event that says whether the device adds them exactly
-
-
-SETTLING = 3  # times at most that the chosen are timed again
-
-
-def run(job: Job) -> Result:
+def run(job: Job) -> None:
     """Run or resume; returns when done or out of budget, raises KeyboardInterrupt on Ctrl-C."""
     began = time.monotonic()
     own = claim(job.out)
@@ -56,19 +46,19 @@ def run(job: Job) -> Result:
                     }
                 )
         except KeyboardInterrupt:
-            if not any(e["event"] == "header" for e in journal.events):
-                raise  # nothing was begun: a journal starts with its header
-            with contextlib.suppress(JournalError):
-                seconds = round(time.monotonic() - began, 1)
-                journal.append({"event": "end", "reason": "interrupted", "seconds": seconds})
-            write_outputs(job.out, journal.events)
+            # a journal starts with its header: before it, nothing was begun
+            if any(e["event"] == "header" for e in journal.events):
+                with contextlib.suppress(JournalError):
+                    seconds = round(time.monotonic() - began, 1)
+                    journal.append({"event": "end", "reason": "interrupted", "seconds": seconds})
             raise
-    result = write_outputs(job.out, read_events(job.out / JOURNAL))
+
+
+def clear_cache(folder: Path) -> None:
+    """Remove prepared samples and compiled models, which a finished run needs no more."""
+    own = OwnFiles.read(folder)
     for name in (SAMPLES, COMPILED):
         own.clear(name)
-    if result.problems:
-        raise JournalError("; ".join(result.problems))
-    return _gated(result, job.settings.search.max_loss)
 
 
 def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workspace.Workplace, Json]:
@@ -119,18 +109,6 @@ def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workspac
     return place, make_header(job, place, identity)
 
 
-def open_pool(job: Job, place: workspace.Workplace) -> Pool:
-    device = job.settings.device
-    exclusive = getattr(job.device, "exclusive", False)  # one caller at a time
-    return Pool(
-        "seqto.execution.worker:serve",
-        place.setup_json(job.device_json, max_opset=job.settings.constraints.max_opset),
-        size=1 if exclusive else job.settings.search.jobs or os.cpu_count() or 1,
-        timeout_s=device.timeout_s,
-        memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
-    )
-
-
 def _study(
     job: Job, journal: Journal, pool: Pool, place: workspace.Workplace, *, began: float
 ) -> Study:
@@ -174,61 +152,5 @@ def _steps(job: Job, study: Study, place: workspace.Workplace) -> str:
     space = make_space(job, study, place)
     reason = study.search(job.strategy, space, seed=job.settings.search.seed)
     finish(job, study)
-    _explain(job, study, space)
+    explain(job, study, space)
     return reason
-
-
-def _explain(job: Job, study: Study, space: Space) -> None:
-    """Layer errors for the report, and why the fully quantized model loses what it loses."""
-    plan = Plan.of(dict(space.default), job.settings.quantize.transforms)
-    if study.deadline is not None and time.monotonic() > study.deadline:
-        return
-    if not space.default:  # the device refuses the mode's schemes for every layer
-        return
-    analysis(job, study, Plan.of(dict(space.default)))
-    known = [e for e in study.journal.events if e.get("kind") == "diagnosis"]
-    if known or not job.settings.analysis.diagnose:
-        return
-    from seqto.study.diagnose import diagnose
-
-    profiles = [e for e in study.journal.events if e["event"] == "profile"]
-    for finding in diagnose(
-        study.pool, plan, profiles=profiles, int8_products=study.found(INT8_PRODUCTS)
-    ):
-        study.write(finding)
-
-
-def finish(job: Job, study: Study) -> None:
-    """Time the front, choose, measure the chosen on the report split, save their models."""
-    from seqto.report.json_file import build_report
-
-    keys = {t.number: k for k, t in study.trials.items()}
-    # what stands on the front in loss and size must be timed before it can be left out for that
-    wanted = [*study.untimed_front(), *build_report(study.journal.events)["front"]]
-    untimed = [n for n in dict.fromkeys(wanted) if study.trials[keys[n]].latency is None]
-    study.time([keys[n] for n in untimed], final=True)
-    _settle(job, study, keys)
-    report = build_report(study.journal.events)
-    study.confirm([keys[n] for n in sorted(set(report["recommended"].values()))])
-    best = report["recommended"].get("balanced", report["recommended"].get("loss"))
-    profiled = {e["plan_key"] for e in study.journal.events if e["event"] == "profile"}
-    if best is not None and keys[best] not in profiled:
-        study.profile(study.trials[keys[best]].plan, scheme=f"trial {best}")
-
-
-def _settle(job: Job, study: Study, keys: Mapping[int, str]) -> None:
-    """Time the chosen again, all beside one float session, until the choice stands.
-
-    The fastest of many is partly the luckiest: minutes in which others used the machine make
-    ratios of a tenth less. What is chosen for its time must be as fast a second time.
-    """
-    from seqto.report.json_file import build_report
-
-    if "latency" not in job.settings.search.objectives:
-        return
-    for _ in range(SETTLING):
-        chosen = sorted(set(build_report(study.journal.events)["recommended"].values()))
-        if all(study.is_settled(keys[n]) for n in chosen):
-            return
-        # the others of the choice once more too: they are compared with the newcomers
-        study.time([keys[n] for n in chosen], final=True)

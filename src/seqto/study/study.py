@@ -16,7 +16,7 @@ from seqto.assembly.plan import Plan
 from seqto.data.store import SampleStore
 from seqto.devices.device import Device
 from seqto.execution.local.pool import Pool, Ticket
-from seqto.model import outputs as outputs_room
+from seqto.model import outputs as model_outputs
 from seqto.record.journal import Journal
 from seqto.record.trial import Trial
 from seqto.records import CALIBRATION, EVALUATION, REPORT, Failure, Json, Latency, Loss, Measurement
@@ -87,7 +87,7 @@ class Study:
         chunk: int = 0,
         listener: Listener = lambda _event: None,
         began: float | None = None,
-        judged: outputs_room.Judged,
+        judged: model_outputs.Judged,
     ) -> None:
         self.journal, self.pool, self.store = journal, pool, store
         self.task, self.device, self.budget = task, device, budget
@@ -188,7 +188,7 @@ class Study:
         return {
             "name": self.judged.name,
             "shape": list(value.shape[1:]),
-            "judged_by": outputs_room.kind_of(value) if alone else "task",
+            "judged_by": model_outputs.kind_of(value) if alone else "task",
             "outputs": self.judged.count,
         }
 
@@ -237,7 +237,7 @@ class Study:
 
         chunks = [outputs[k] for k in sorted(outputs)]
         whole = [
-            outputs_room.joined([np.asarray(x) for x in parts], name=self.judged.name)
+            model_outputs.joined([np.asarray(x) for x in parts], name=self.judged.name)
             for parts in zip(*chunks, strict=True)
         ]
         found = scoring.Reference(

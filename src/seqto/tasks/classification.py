@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.data.preprocess import sizes
-from seqto.model import outputs as outputs_room
+from seqto.model import outputs as model_outputs
 from seqto.model.outputs import INTEGERS, SCORES
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ class Classification:
 
     def agree(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.bool_]:
         want, got = np.asarray(reference[0]), np.asarray(outputs[0])
-        kind = outputs_room.kind_of(want)
+        kind = model_outputs.kind_of(want)
         same: NDArray[np.bool_]
         if kind == INTEGERS:
-            same = outputs_room.equal_answers(want, got)
+            same = model_outputs.equal_answers(want, got)
         elif kind == SCORES:
             same = self._top(reference) == self._top(outputs)
         else:
-            same = outputs_room.relative_errors(want, got) <= self.tolerance
+            same = model_outputs.relative_errors(want, got) <= self.tolerance
         return same
 
     def correct(self, outputs: list[Array], labels: Array) -> NDArray[np.bool_] | None:
         """None where the output names no class, so that labels say nothing about it."""
         found = np.asarray(outputs[0])
-        kind = outputs_room.kind_of(found)
+        kind = model_outputs.kind_of(found)
         right: NDArray[np.bool_]
         if kind == INTEGERS and found.size == len(found):
             right = found.reshape(-1).astype(np.int64) - self.label_offset == labels
@@ -57,7 +57,7 @@ class Classification:
         self, reference: list[Array], outputs: list[Array]
     ) -> NDArray[np.bool_] | None:
         """Per sample: float's answer is not even among the candidate's first K."""
-        if outputs_room.kind_of(np.asarray(reference[0])) != SCORES:
+        if model_outputs.kind_of(np.asarray(reference[0])) != SCORES:
             return None
         wanted = self._top(reference)[:, None]
         missed: NDArray[np.bool_] = ~np.any(self._first(outputs) == wanted, axis=1)
@@ -71,7 +71,7 @@ class Classification:
         The published tool correlates class numbers, which says nothing about order; this is the
         tau over the same top-K, of their ranks.
         """
-        if outputs_room.kind_of(np.asarray(reference[0])) != SCORES:
+        if model_outputs.kind_of(np.asarray(reference[0])) != SCORES:
             return None
         chosen = self._first(reference)
         a = np.take_along_axis(self._scores(reference), chosen, axis=1)
@@ -86,7 +86,7 @@ class Classification:
     def remark(self, outputs: list[Array], *, name: str) -> str | None:
         """What counts as an answer, where the output is not one score a class."""
         found = np.asarray(outputs[0])
-        kind = outputs_room.kind_of(found)
+        kind = model_outputs.kind_of(found)
         if kind == SCORES:
             return None
         shape = sizes(found.shape[1:]) if found.ndim > 1 else "one number"

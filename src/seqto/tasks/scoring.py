@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.model import outputs as outputs_room
+from seqto.model import outputs as model_outputs
 from seqto.records import Loss, Measurement
 from seqto.tasks.intervals import wilson
 from seqto.tasks.task import Task
@@ -28,7 +28,7 @@ class Reference:
         self.split, self.outputs, self.labels, self.task = split, outputs, labels, task
         self.judged = judged  # which of the outputs damage looks at
         self.right = None if labels is None else task.correct(outputs, labels)
-        self.variance = outputs_room.spread([outputs[judged]])
+        self.variance = model_outputs.spread([outputs[judged]])
 
     @property
     def rows(self) -> int:
@@ -76,7 +76,7 @@ class Judge:
             if found is not None:
                 kept.append(found)
         judged = self.reference.judged
-        self.squares.append(outputs_room.squared_gaps(want[judged], outputs[judged]))
+        self.squares.append(model_outputs.squared_gaps(want[judged], outputs[judged]))
         self.seen = stop
 
     @property

@@ -205,7 +205,7 @@ def fake_trial(
 class InlinePool:
     """`workers.Pool` without processes: jobs run in this one, in their order, inside `wait`.
 
-    For tests in which processes are not the subject: `seqto.tune.Pool = InlinePool`. There is one
+    For tests in which processes are not the subject: `seqto.study.open_pool.Pool = InlinePool`. There is one
     handler, as in a pool of one worker; time limits, memory caps and crashes are not looked after.
     """
 

@@ -13,12 +13,15 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from seqto.errors import PlanError, SeqtoError
-from seqto.execution.local.frames import Arrays, Frame, Wire
+from seqto.execution.local.frames import Frame, Wire
 from seqto.records import Failure, Json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -31,7 +34,7 @@ class Channel:
         self._replies: deque[Json] = deque()
         self._stopped = False
 
-    def send(self, message: Json, arrays: Arrays = ()) -> None:
+    def send(self, message: Json, arrays: Sequence[NDArray[Any]] = ()) -> None:
         """Hand a message to the main process; returns when all its bytes are on their way."""
         _post(self._wire, Frame("message", message, arrays))
 
@@ -71,7 +74,7 @@ Handler = Callable[[Json, Channel], Json]
 def serve(target: str, *, channel_fd: int, sentry_fd: int, main_pid: int) -> None:
     """The life of a worker: set up once, then one job after the other until main hangs up."""
     if os.getpgrp() != os.getpid():
-        raise SystemExit("seqto.workers is started by seqto itself")
+        raise SystemExit("a worker is started by seqto itself")
     _post_sentry(sentry_fd)
     _die_with_main(main_pid)
     stream = socket.socket(fileno=channel_fd)

@@ -177,7 +177,8 @@ def test_a_second_writer_in_this_process_is_refused_until_the_first_closes(tmp_p
 def test_another_process_is_refused_with_the_pid_and_a_kill_frees_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     code = (
-        "import sys, time; from seqto.record.journal import Journal; j = Journal.open(sys.argv[1])\n"
+        "import sys, time; from seqto.record.journal import Journal\n"
+        "j = Journal.open(sys.argv[1])\n"
         "j.append({'event': 'header'}); print('open', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(

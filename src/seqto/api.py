@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqto import config as config_room
-from seqto.config import Settings
+from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError, JournalError
 from seqto.files import given_path
 from seqto.model.sources.source import Fetched
@@ -56,11 +55,11 @@ def tune(
     `data` is a folder, an .npz, any iterable of arrays or (array, label), or a Data plug-in.
     """
     folder = given_path(out, "out")
-    tables = config_room.read_toml(config) if config else {}
+    tables = read_toml(config) if config else {}
     dotted = {key.replace("__", "."): value for key, value in overrides.items()}
     if model is not None:
         dotted["model.path"] = str(model)
-    settings = config_room.make(tables, dotted)
+    settings = make(tables, dotted)
     check_settings(settings, task=task, strategy=strategy)
     from seqto.model.sources import parse_source
 

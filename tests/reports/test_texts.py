@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 from synthetic import EVIL_NAMES, journal
 
-from seqto import text as text_room
 from seqto.errors import ConfigError
 from seqto.report import compare, csv_file, html_page, markdown, terminal, wording
 from seqto.report.json_file import build_report
+from seqto.text import shorten
 
 
 def test_the_recommendation_is_one_sentence_with_its_numbers() -> None:
@@ -83,9 +83,9 @@ def test_export_command_is_safe_to_paste() -> None:
 
 
 def test_shorten_keeps_both_ends() -> None:
-    assert text_room.shorten("abcdefghij", 5) == "ab…ij"
-    assert text_room.shorten("abc", 5) == "abc"
-    assert all(len(text_room.shorten("x" * 50, n)) == n for n in range(50))
+    assert shorten("abcdefghij", 5) == "ab…ij"
+    assert shorten("abc", 5) == "abc"
+    assert all(len(shorten("x" * 50, n)) == n for n in range(50))
 
 
 def test_markdown_has_sentence_table_and_command() -> None:

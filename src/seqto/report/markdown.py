@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from seqto import text as text_room
 from seqto.report import wording
 from seqto.report.terminal import interval, shown_split, shown_trials, split_figures
 from seqto.text import milliseconds, percent, size
+from seqto.text import shorten as shortened
 
 # every sign that Markdown, GitHub's HTML or a mention could act on
 _ACTIVE = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$^=:/@<>&\"'])")
@@ -21,7 +21,7 @@ def escape(text: object, *, width: int = 80) -> str:
     Numeric references instead of backslashes: they hold inside tables, where `\\|` differs from
     renderer to renderer, and leave neither links nor mentions behind.
     """
-    short = text_room.shorten(text, width)
+    short = shortened(text, width)
     return _ACTIVE.sub(lambda found: f"&#{ord(found[1])};", short)
 
 

@@ -24,10 +24,9 @@ from seqto.search.latency_table import integer_layers
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.pareto import front
-from seqto.study import timing as timing_room
 from seqto.study.round_weights import Rounding
 from seqto.study.running_trial import Candidate
-from seqto.study.timing import Clock, Timing
+from seqto.study.timing import Clock, Timing, pooled
 from seqto.tasks import scoring
 from seqto.tasks.task import Task
 from seqto.transforms.variants import variant_of
@@ -463,7 +462,7 @@ class Study:
     def _record_latency(self, key: str, latency: Latency) -> None:
         trial = self.trials[key]
         if trial.latency is not None:
-            latency = timing_room.pooled(trial.latency, latency)
+            latency = pooled(trial.latency, latency)
         self.first_timed.setdefault(trial.number, latency)
         self.trials[key] = dataclasses.replace(trial, latency=latency)
         self.write({"event": "latency", "number": trial.number, "latency": latency.to_json()})

@@ -33,7 +33,9 @@ from seqto.records import (
 )
 from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space
-from seqto.testing.suites import BY_KIND
+
+# damage of a layer by the kind of its scheme: made up, and the more the fewer bits are left
+BY_KIND = {"fp32": 0.0, "fp16": 0.001, "weight": 0.01, "dynamic": 0.02, "static": 0.04}
 
 STAGES = ("import", "compile", "load", "run", "time")
 
@@ -205,8 +207,9 @@ def fake_trial(
 class InlinePool:
     """`workers.Pool` without processes: jobs run in this one, in their order, inside `wait`.
 
-    For tests in which processes are not the subject: `seqto.study.open_pool.Pool = InlinePool`. There is one
-    handler, as in a pool of one worker; time limits, memory caps and crashes are not looked after.
+    For tests in which processes are not the subject: `seqto.study.open_pool.Pool = InlinePool`.
+    There is one handler, as in a pool of one worker; time limits, memory caps and crashes are not
+    looked after.
     """
 
     def __init__(self, target: str, setup: Json, *, size: int = 1, **_limits: object) -> None:

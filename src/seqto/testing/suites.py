@@ -27,9 +27,6 @@ from seqto.testing.fakes import ROWS, STAGES, fake_trial, small_feeds, small_mod
 MOST_ASKS = 10_000
 
 
-BY_KIND = {"fp32": 0.0, "fp16": 0.001, "weight": 0.01, "dynamic": 0.02, "static": 0.04}
-
-
 def check_device(
     device: Device,
     *,

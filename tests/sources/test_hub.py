@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hub_server import FakeHub
 from seqto.errors import ModelError
-from seqto.model.sources.hub import Hub, shelves
+from seqto.model.sources.hub import Hub, client
 from seqto.model.sources.source import Fetched, Source
 
 
@@ -320,7 +320,7 @@ def test_no_network_points_to_the_cached_copy(hub: FakeHub, cache: Path, closed_
 def test_a_hub_that_never_answers_is_given_up(
     hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelves, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hub.endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         waits: list[float] = []

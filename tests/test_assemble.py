@@ -287,7 +287,7 @@ def test_bytes_of_says_what_a_layer_costs_in_the_file(net: str) -> None:
 PROGRAM = """
 import nets, sys
 import test_assemble as t
-from seqto.contracts import Plan
+from seqto.assembly.plan import Plan
 plan = Plan.of({"/net/Conv_0": "static-s8-u8-channel", "/net/Conv_2": "weight-s4-channel",
                 "/net/Add_5": "static-u8", "/net/Gemm_8": "dynamic-s8-channel"})
 print(t.assembler_of("residual").assemble(plan).sha256)

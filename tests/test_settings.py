@@ -15,7 +15,8 @@ from seqto.record.journal import read_events
 
 PLUGINS = '''
 from dataclasses import dataclass
-from seqto.contracts import Ask, Plan
+from seqto.assembly.plan import Plan
+from seqto.search.strategy import Ask
 
 @dataclass(frozen=True)
 class Sign:

@@ -53,8 +53,8 @@ def test_the_wheel_holds_pages_and_demo_but_no_tests(wheel: Path) -> None:
         "seqto/py.typed",
         "seqto/demo/fashion_mobilenet.onnx",
         "seqto/demo/fashion_mnist.npz",
-        "seqto/reports/assets/page.html",
-        "seqto/reports/assets/report.schema.json",
+        "seqto/report/assets/page.html",
+        "seqto/report/assets/report.schema.json",
     ]
     assert not [n for n in needed if n not in names]
     assert any(n.endswith("licenses/LICENSE") for n in names)

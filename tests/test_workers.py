@@ -338,7 +338,7 @@ def test_a_ctrl_c_in_the_terminal_is_mains_alone() -> None:
 @pytest.mark.parametrize("what", ["hang", "hold the GIL", "child"])
 def test_workers_and_their_children_are_gone_soon_after_main_is_killed(what: str) -> None:
     code = (
-        "import sys, time, psutil; from seqto.workers import Pool\n"
+        "import sys, time, psutil; from seqto.execution.local.pool import Pool\n"
         "pool = Pool('worker_targets:misbehave', {}, size=2)\n"
         f"pool.submit({{'what': 'child'}}); pool.submit({{'what': {what!r}}})\n"
         "pool.wait(); pool.wait(0.3)\n"

@@ -1,4 +1,4 @@
-"""Tiny jobs for the tests of seqto.workers; each function is a target."""
+"""Tiny jobs for the tests of the local pool; each function is a target."""
 
 from __future__ import annotations
 

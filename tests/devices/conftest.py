@@ -27,7 +27,7 @@ def no_server_outlives_the_tests() -> Iterator[None]:
 def _is_server(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         line = " ".join(process.cmdline())
-        return "tvm_rpc" in line or "tvm.exec" in line
+        return "devices.tvm.rpc" in line or "tvm.exec" in line
     return False
 
 

@@ -150,7 +150,7 @@ def test_servers_listen_on_the_loopback_only(llvm: Tvm) -> None:
 def test_a_killed_process_leaves_no_server_behind(compiled_models: str) -> None:
     code = f"""
         import os, signal
-        from seqto.devices.tvm import Tvm
+        from seqto.devices.tvm.device import Tvm
         session = Tvm(cache={compiled_models!r}).open({float_model()!r})
         print(session._link._server.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,6 @@
 """Device `tvm`: a model compiled with Apache TVM (Relax), run over RPC, timed on the device.
 
-Only this file, `tvm_compile` and `tvm_rpc` import tvm. The far end may be a phone (address, or
+Only the files of this folder import tvm. The far end may be a phone (address, or
 tracker with a key) or a server that is started here for the purpose, on 127.0.0.1.
 
 TVM compiles for fixed shapes. A model whose batch is free is compiled for `chunk` samples, the

@@ -104,7 +104,7 @@ class LocalServer:
     """An RPC server on 127.0.0.1 in its own process group."""
 
     def __init__(self, *, load_library: str | None = None, port: int = 0) -> None:
-        command = [sys.executable, "-m", "seqto.devices.tvm_rpc", str(port), load_library or ""]
+        command = [sys.executable, "-m", "seqto.devices.tvm.rpc", str(port), load_library or ""]
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         # safe path: a file tvm.py in the working directory must not be taken for the library

@@ -13,8 +13,9 @@ from seqto import tune
 from seqto.calibration.collect import calibrate
 from seqto.cli.main import main
 from seqto.data.iterable import FromIterable
-from seqto.data.store import SampleStore, rows_fed, without_filling
+from seqto.data.store import SampleStore
 from seqto.model import prepare as model_prepare
+from seqto.model.batch import rows_fed, without_filling
 from seqto.records import CALIBRATION, EVALUATION
 
 SHORT = {"data__calibration": 5, "data__evaluation": 21, "data__report": 9, "search__jobs": 1}

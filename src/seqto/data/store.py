@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.lib import format as npy
@@ -32,15 +32,13 @@ from seqto.data.preprocess import (
 )
 from seqto.errors import DataError, nearest
 from seqto.files import write_file
+from seqto.model.batch import Batch, rows_fed
 from seqto.records import CALIBRATION, InputSpec, Json, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from seqto.records import Array
-
-__all__ = ["Batch", "InputSpec", "Preprocess", "SampleStore", "UnreadableError"]
-
 
 SCHEMA = 1
 
@@ -49,29 +47,6 @@ RECORD = "store.json"
 
 
 # ---------------------------------------------------------------------------------------- store
-
-
-class Batch(dict[str, "Array"]):
-    """Feeds by input name: `rows` samples, and as many copies of the last as fill a fixed batch."""
-
-    def __init__(self, feeds: Mapping[str, Array], rows: int) -> None:
-        super().__init__(feeds)
-        self.rows = rows
-
-
-def rows_fed(feeds: Mapping[str, Array]) -> int:
-    return len(next(iter(feeds.values())))
-
-
-def rows_that_count(feeds: Mapping[str, Array]) -> int:
-    """Samples among the rows of feeds, without what only fills the batch."""
-    return feeds.rows if isinstance(feeds, Batch) else rows_fed(feeds)
-
-
-def without_filling(value: NDArray[Any], feeds: Mapping[str, Array]) -> NDArray[Any]:
-    """A tensor that came of feeds, without the rows that only fill the batch."""
-    rows, fed = rows_that_count(feeds), rows_fed(feeds)
-    return value[:rows] if rows < fed and np.ndim(value) and len(value) == fed else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.model.prepare import Prepared
 from seqto.model.sources.source import Fetched
+from seqto.plugins import find
 from seqto.records import CALIBRATION, EVALUATION, Json, Layer
 from seqto.transforms.variants import BASE, CORRECTIONS, MODEL_FILE, STATISTICS_FILE, place_of
 
@@ -176,8 +177,6 @@ def add_variant(
     A treatment that finds nothing to do leaves no variant, unless it is needed. Corrections alone
     need none: they are made while a model is assembled.
     """
-    from seqto.plugins import find
-
     made = [t for t in transforms if t not in CORRECTIONS]
     if not made:
         return {"name": BASE, "touched": [], "skipped": [], "exact": True, "moved": 0.0}

@@ -15,7 +15,7 @@ from seqto.record.journal import read_events
 
 PLUGINS = '''
 from dataclasses import dataclass
-from seqto.contracts import Ask, Plan
+from seqto import Ask, Plan
 
 @dataclass(frozen=True)
 class Sign:

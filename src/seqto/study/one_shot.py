@@ -1,19 +1,18 @@
-"""What needs a prepared model but no search: the layer analysis, and one model quantized as asked.
+"""Work that needs a prepared model but no search: layer analysis, diagnosis, one quantized model.
 
-Both work beside a run folder without touching its journal. In a folder that is no run the
-prepared model and the samples live in a temporary folder and go when the work is done.
+It never touches a journal and writes no results: api.py does. Samples live in a temporary folder
+beside the results, and so does the prepared model unless the folder is that of a run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from seqto.assembly.assembler import Assembler, open_assembler
+from seqto.assembly.assembler import Assembled, Assembler, open_assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
@@ -22,25 +21,20 @@ from seqto.data.store import SampleStore
 from seqto.diagnosis.measure import PARTS
 from seqto.errors import ConfigError, DeviceError
 from seqto.execution.local.pool import Pool
-from seqto.files import TEMPORARY, shown, write_file
+from seqto.files import TEMPORARY, shown
 from seqto.record.journal import read_events
-from seqto.record.own_files import JOURNAL, OwnFiles, check_run_folder, is_run
+from seqto.record.own_files import JOURNAL, check_run_folder, is_run
 from seqto.records import CALIBRATION, Json
 from seqto.search.latency_table import integer_layers
 from seqto.study import workspace
-from seqto.study.diagnose import diagnose
-from seqto.study.export_path import check_output
+from seqto.study.diagnose import diagnose as diagnose_plan
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import analysis_event, default_plan
 from seqto.study.open_pool import open_pool
-from seqto.study.setup import Job, calibration_methods
+from seqto.study.setup import Job, calibration_methods, data_kinds
 from seqto.study.workspace import Workplace
 from seqto.transforms.variants import BASE, CORRECTIONS, MODEL_FILE, place_of, variant_of
-
-ANALYSIS_FILE = "analysis.json"
-DIAGNOSIS_FILE = "diagnosis.json"
-
 
 CHECK_SAMPLES = 4  # random inputs that compare prepared and original where nothing is calibrated
 
@@ -142,38 +136,22 @@ def planned(job: Job, place: Workplace) -> Plan:
 # ------------------------------------------------------------------------------------- analysis
 
 
-def analyze(job: Job) -> Json:
-    """Rank the layers; analysis.json and plots/layer_errors go to `job.out`. Returns a report."""
-    from seqto.report import plots
-    from seqto.report.json_file import build_report
-
-    drawings = {f"plots/layer_errors.{kind}": kind for kind in ("png", "svg")}
-    OwnFiles.read(job.out).check([ANALYSIS_FILE, *drawings])
+def analyze(job: Job) -> tuple[Plan, list[Json]]:
+    """Rank the layers of the plan that the settings give; the plan, a header and an event."""
     with opened(job) as (place, header):
         plan = planned(job, place)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: there is nothing to analyze")
         with open_pool(job, place) as pool:
-            event = analysis_event(job, pool, plan)
-    report = build_report([header, event])
-    kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
-    text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    own = OwnFiles.read(job.out)
-    own.write(job.out / ANALYSIS_FILE, text.encode())
-    for name, kind in drawings.items():
-        drawn = plots.draw(report, "layer_errors", kind=kind)
-        if drawn is not None:
-            own.write(job.out / name, drawn)
-    return report
+            return plan, [header, analysis_event(job, pool, plan)]
 
 
 # --------------------------------------------------------------------------------- one model
 
 
 def settings_for_one(settings: Settings) -> Settings:
-    """Settings for `quantize_once`: where nothing is calibrated, data may be left out."""
-    data = settings.data
-    if any(x is not None for x in (data.images, data.arrays, data.random)):
+    """Settings for `quantize`: where nothing is calibrated, data may be left out."""
+    if data_kinds(settings):
         return settings
     if settings.quantize.mode == "static" or settings.quantize.transforms:
         why = (
@@ -183,15 +161,16 @@ def settings_for_one(settings: Settings) -> Settings:
             f"{why} samples to calibrate on: give --data, or use --mode weight or dynamic "
             "without transforms, which work without"
         )
-    chosen = dataclasses.replace(data, random=CHECK_SAMPLES, calibration=CHECK_SAMPLES)
+    chosen = dataclasses.replace(settings.data, random=CHECK_SAMPLES, calibration=CHECK_SAMPLES)
     return dataclasses.replace(settings, data=chosen)
 
 
-def quantize_once(job: Job, output: Path) -> Json:
-    """Quantize with the settings' mode and exclusions: {layers, size_bytes, sha256}, no run."""
-    output = Path(output)
-    check_output(output, Path(job.fetched.path))
-    with scratch_in(output.parent) as scratch:
+def quantize(job: Job, *, beside: Path) -> tuple[Plan, Assembled]:
+    """Build the model of the plan that the settings give, and run it once on the device.
+
+    `beside`: the folder in which the temporary folder with samples is made.
+    """
+    with scratch_in(beside) as scratch:
         place = _set_up(job, scratch, samples=scratch / "samples")
         plan = planned(job, place)
         if not plan.schemes:
@@ -200,9 +179,7 @@ def quantize_once(job: Job, output: Path) -> Json:
         # a model that its device cannot run is not handed out
         with contextlib.closing(job.device.open(made.data)) as session:
             session.run(place.store.batch(CALIBRATION, 0, place.store.feed_rows(1)))
-        check_output(output, Path(job.fetched.path))  # again: it may have been made since
-        write_file(output, made.data, error=ConfigError)
-    return {"layers": len(plan.schemes), "size_bytes": made.size_bytes, "sha256": made.sha256}
+    return plan, made
 
 
 def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
@@ -216,18 +193,15 @@ def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
 # ------------------------------------------------------------------------------------ diagnosis
 
 
-def diagnose_job(job: Job) -> list[Json]:
-    """Diagnose the plan that the settings give; also written to diagnosis.json in `job.out`."""
-    OwnFiles.read(job.out).check([DIAGNOSIS_FILE])
+def diagnose(job: Job) -> tuple[Plan, list[Json]]:
+    """Find the causes of the loss of the plan that the settings give."""
     with opened(job) as (place, _):
         plan = planned(job, place)
         with open_pool(job, place) as pool:
-            found = diagnose(pool, plan, profiles=_profiled(pool, plan))
+            found = diagnose_plan(pool, plan, profiles=_profiled(pool, plan))
     if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
         raise DeviceError(found[0]["message"])
-    text = json.dumps({"plan": plan.to_json(), "findings": found}, indent=1, allow_nan=False)
-    OwnFiles.read(job.out).write(job.out / DIAGNOSIS_FILE, text.encode())
-    return found
+    return plan, found
 
 
 def _profiled(pool: Pool, plan: Plan) -> list[Json]:

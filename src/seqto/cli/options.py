@@ -246,7 +246,7 @@ def _add_report(commands: Any) -> None:
         "--format",
         choices=("all", "md", "json", "csv"),
         default="all",
-        help="all: write every file; else print one format (default: all)",
+        help="all: write every file; md, json, csv: print (default: all)",
     )
 
 

@@ -16,12 +16,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy
 
 from seqto.data.data import Data
+from seqto.data.labels import joined, pack, unpack
 from seqto.data.preprocess import (
     MisfitError,
     Preprocess,
@@ -38,12 +39,15 @@ from seqto.records import CALIBRATION, InputSpec, Json, Sample
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from seqto.records import Array
+    from seqto.records import Array, Label
 
 SCHEMA = 1
 
 
 RECORD = "store.json"
+
+
+LABELS = "labels.npy"  # where labels are no class numbers
 
 
 # ---------------------------------------------------------------------------------------- store
@@ -105,6 +109,10 @@ class SampleStore:
             for file in files:
                 file.discard()
             raise
+        filled["labels"], values = pack(filled["labels"])
+        if values is not None:
+            write_file(folder / LABELS, values, error=DataError)
+            filled["label_file"] = LABELS
         _write_record(folder, {**wanted, "identity": digest, "files": written, **filled})
         return cls.open(folder)
 
@@ -160,10 +168,16 @@ class SampleStore:
     def names(self, split: str) -> list[str]:
         return list(self.record["names"][slice(*self._span(split))])
 
-    def labels(self, split: str) -> NDArray[np.int64] | None:
-        """Class numbers, or None where any sample of the split has none."""
-        found = self.record["labels"][slice(*self._span(split))]
-        return None if not found or None in found else np.array(found, dtype=np.int64)
+    def labels(self, split: str) -> NDArray[Any] | None:
+        """Labels as the data gave them, a row per sample; None where any sample has none.
+
+        Class numbers are int64; labels of different shapes are an array of arrays.
+        """
+        found = self.record["labels"]
+        if self.record.get("label_file"):
+            values = np.load(self.folder / self.record["label_file"], allow_pickle=False)
+            found = unpack(found, values)
+        return joined(found[slice(*self._span(split))])
 
     @property
     def fixed_batch(self) -> int | None:
@@ -293,7 +307,7 @@ def _fill(
     specs = [file.spec for file in files]
     spans: dict[str, tuple[int, int]] = {}
     names: list[str] = []
-    labels: list[int | None] = []
+    labels: list[Label | None] = []
     bad: list[str] = []
     reasons: list[str] = []
     for split, chosen in rows.items():
@@ -383,6 +397,7 @@ def _clear(folder: Path, count: int) -> None:
     """Take the record away first: from here on the folder counts as half-built."""
     with _writing(folder, 0):
         (folder / RECORD).unlink(missing_ok=True)
+        (folder / LABELS).unlink(missing_ok=True)
         for i in range(count):
             # a new file, not a shorter old one: another process may have the old one mapped
             (folder / f"input-{i}.npy").unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from seqto.assembly.assembler import Assembled, Assembler, open_assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
+from seqto.data.data import reserved_rows
 from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
 from seqto.diagnosis.measure import PARTS
@@ -84,7 +85,7 @@ def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
         evaluation=0,
         report=None,
         seed=settings.data.seed,
-        calibration_rows=getattr(job.data, "calibration_rows", None),
+        calibration_rows=reserved_rows(job.data),
     )
     store = SampleStore.build(
         job.data,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from seqto.assembly.assembler import Assembler, open_assembler
 from seqto.calibration.collect import Calibration, calibrate
 from seqto.calibration.statistics import save_statistics
-from seqto.data.data import Data
+from seqto.data.data import Data, reserved_rows
 from seqto.data.preprocess import Preprocess
 from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
@@ -97,7 +97,7 @@ def build_store(
         evaluation=counts.evaluation,
         report=counts.report,
         seed=counts.seed,
-        calibration_rows=getattr(data, "calibration_rows", None),
+        calibration_rows=reserved_rows(data),
     )
     return SampleStore.build(
         data,

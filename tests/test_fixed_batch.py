@@ -95,7 +95,15 @@ def test_other_commands_take_a_fixed_batch(
 ) -> None:
     model = nets.save(nets.residual(uneven=True, batch=8), tmp_path / "net.onnx")
     data = nets.save_samples(tmp_path / "samples.npz", 40)
-    words = [str(model), "--data", str(data), "--jobs", "1", "--set", "data.calibration=5"]
+    words = [
+        str(model),
+        "--data",
+        str(data),
+        "--set",
+        "search.jobs=1",
+        "--set",
+        "data.calibration=5",
+    ]
     end = (
         ["-o", str(tmp_path / "q.onnx")]
         if command == "export"

@@ -27,10 +27,10 @@ from seqto.report import compare as report_compare
 from seqto.report import csv_file, html_page, json_file, plots
 from seqto.report.models import pick as find_pick
 from seqto.report.models import save_recommended, trials_of
-from seqto.study import one_shot, workspace
+from seqto.study import one_shot
 from seqto.study import run as study_run
 from seqto.study.export_path import check_output
-from seqto.study.setup import Job, check_settings, fetch, make_job
+from seqto.study.setup import Job, Progress, check_settings, fetch, make_job
 from seqto.study.study import Listener, replayed
 from seqto.tasks.task import Task
 
@@ -76,7 +76,7 @@ def tune(
     task: Task | None = None,
     strategy: Any = None,
     listener: Listener = lambda _event: None,
-    progress: workspace.Progress = lambda _what, _done, _total: None,
+    progress: Progress = lambda _what, _done, _total: None,
     **overrides: Any,
 ) -> Result:
     """Tune one model. Keyword overrides are settings with `__` for the dot: search__seed=3.

@@ -16,9 +16,6 @@ from seqto.assembly.assembler import Assembled, Assembler, open_assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
-from seqto.data.data import reserved_rows
-from seqto.data.splits import split_rows
-from seqto.data.store import SampleStore
 from seqto.diagnosis.measure import PARTS
 from seqto.errors import ConfigError, DeviceError
 from seqto.execution.local.pool import Pool
@@ -42,9 +39,9 @@ CHECK_SAMPLES = 4  # random inputs that compare prepared and original where noth
 
 @contextlib.contextmanager
 def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
-    """The job's workplace and its header, with calibration samples only; no journal is written.
+    """Open a workspace with calibration samples only, and make its header; no journal is written.
 
-    A run folder lends its prepared model and its ranges, if model and settings are the run's.
+    Reuses the prepared model and the ranges of a run folder with equal model and settings.
     """
     identity = model_identity(job.fetched)
     events = read_events(job.out / JOURNAL) if is_run(job.out) else []
@@ -61,7 +58,7 @@ def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
 
 @contextlib.contextmanager
 def scratch_in(folder: Path) -> Iterator[Path]:
-    """A folder for a while; where it cannot be made, one line says so."""
+    """Make a temporary folder; where it cannot be made, one line says so."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)
@@ -74,62 +71,31 @@ def scratch_in(folder: Path) -> Iterator[Path]:
 
 
 def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
-    settings = job.settings
-    prepared = workspace.prepare_model(
-        job.fetched, folder, max_opset=settings.constraints.max_opset
-    )
-    # the same rows that a run with these settings would calibrate on
-    rows = split_rows(
-        len(job.data),
-        calibration=settings.data.calibration,
-        evaluation=0,
-        report=None,
-        seed=settings.data.seed,
-        calibration_rows=reserved_rows(job.data),
-    )
-    store = SampleStore.build(
-        job.data,
-        samples,
-        splits={CALIBRATION: rows[CALIBRATION]},
-        inputs=prepared.inputs,
-        preprocess=job.preprocess,
-        max_bad_share=settings.data.max_bad_share,
-        progress=lambda done, total: job.progress("samples", done, total),
-    )
-    place = workspace.set_up(
-        job.fetched,
-        folder,
-        store,
-        prepared,
-        methods=calibration_methods(settings),
-        max_opset=settings.constraints.max_opset,
-        output=settings.task.output,
-        progress=job.progress,
-    )
-    _treat(job, place)
+    prepared = workspace.prepare_model(job, folder)
+    store = workspace.build_store(job, prepared, samples, calibration_only=True)
+    place = workspace.calibrate_or_load(job, folder, store, prepared)
+    _transform(job, place)
     return place
 
 
-def _treat(job: Job, place: Workplace) -> None:
-    """Make the treated float model that the settings name, unless the run has made it."""
+def _transform(job: Job, place: Workplace) -> None:
+    """Make the transformed float model that the settings name, unless the run has made it."""
     transforms = job.settings.quantize.transforms
     if not [t for t in transforms if t not in CORRECTIONS]:
         return
     if (place_of(place.folder, transforms) / MODEL_FILE).is_file():
         return
-    found = place.calibration
-    if found is None:
-        found = calibrate(place.prepared, place.store.calibration)
+    calibration = place.calibration or calibrate(place.prepared, place.store.calibration)
     workspace.add_variant(
         place,
         transforms,
         methods=calibration_methods(job.settings),
-        peaks=found.peaks,
+        peaks=calibration.peaks,
     )
 
 
 def planned(job: Job, place: Workplace) -> Plan:
-    """The plan that the settings give: mode, exclusions, skip rules, transforms."""
+    """Return the plan that the settings give: mode, exclusions, skip rules, transforms."""
     schemes, _ = default_plan(job.settings, place.layers)
     return Plan.of(schemes, job.settings.quantize.transforms)
 
@@ -184,7 +150,7 @@ def quantize(job: Job, *, beside: Path) -> tuple[Plan, Assembled]:
 
 
 def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
-    """The assembler for the float model, treated or not, that the plan is built on."""
+    """Return the assembler of the float model, transformed or not, that the plan is built on."""
     if variant_of(plan.transforms) == BASE:
         return place.assembler
     found = place_of(place.folder, plan.transforms)

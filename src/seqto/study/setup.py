@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from seqto.records import Json
 from seqto.schemes.part import INT4_OPSET
 from seqto.schemes.scheme import Scheme
 from seqto.search.choices import WEIGHTED
-from seqto.study import workspace
 from seqto.study.study import Listener
 from seqto.tasks.task import Task
+
+Progress = Callable[[str, int, int], None]  # (step, done, total)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Job:
     device_json: Json
     strategy: Any
     listener: Listener = lambda _event: None
-    progress: workspace.Progress = lambda _what, _done, _total: None
+    progress: Progress = lambda _what, _done, _total: None
 
 
 def make_jobs(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[Job]:

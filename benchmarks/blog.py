@@ -147,15 +147,15 @@ def uniform(
 
 
 def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
-    from seqto.api import run
+    from seqto.api import run_tune
     from seqto.records import REPORT
 
     chain = Chain()
     folder = options.runs / case.name
     job = case.job(folder / f"chain-{seed}", {**SETTINGS, "data.seed": seed}, strategy=chain)
-    trials = {t.plan.key: t for t in run(job).trials}
+    trials = {t.plan.key: t for t in run_tune(job).trials}
     search = case.job(folder / f"frontier-{seed}", {"data.seed": seed})
-    found = run(search)
+    found = run_tune(search)
     zoo.note(f"{len(chain.plans)} links; the report split")
     by_number = {t.number: t for t in found.trials}
     rows: Json = {}

@@ -99,9 +99,9 @@ def opencl_runtime(folder: Path) -> Path:
 
 
 def measured(case: zoo.Case, key: str, settings: Json, options: argparse.Namespace) -> Json:
-    from seqto.api import run
+    from seqto.api import run_tune
 
-    result = run(case.job(options.runs / key.replace("/", "-").replace(" ", "-"), settings))
+    result = run_tune(case.job(options.runs / key.replace("/", "-").replace(" ", "-"), settings))
     report = result.report
     return {
         "float": {**report["baseline"], "layers": len(report["model"]["layers"])},

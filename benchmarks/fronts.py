@@ -72,13 +72,13 @@ def main() -> None:
 
 
 def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
-    from seqto.api import run
+    from seqto.api import run_tune
     from seqto.records import REPORT
 
     folder = options.runs / case.name
     job = case.job(folder / f"frontier-{seed}", {"data.seed": seed})
-    ours = run(job)
-    steps = run(case.job(folder / f"stepwise-{seed}", {**STEPWISE, "data.seed": seed}))
+    ours = run_tune(job)
+    steps = run_tune(case.job(folder / f"stepwise-{seed}", {**STEPWISE, "data.seed": seed}))
     zoo.note(f"{len(ours.trials)} and {len(steps.trials)} trials; the report split")
     with samples_of(job) as store:
         fq = zoo.fully_quantized(job.out / PREPARED, store)

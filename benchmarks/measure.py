@@ -34,16 +34,9 @@ def samples_of(job: Job) -> Iterator[SampleStore]:
     from seqto.model import prepare as model_prepare
     from seqto.study import workspace
 
-    d = job.settings.data
     with tempfile.TemporaryDirectory(prefix="samples-", dir=job.out) as folder:
-        yield workspace.build_store(
-            job.data,
-            Path(folder),
-            model_prepare.open_prepared(job.out / PREPARED),
-            counts=workspace.Counts(d.calibration, d.evaluation, d.report, d.seed),
-            preprocess=job.preprocess,
-            max_bad_share=d.max_bad_share,
-        )
+        prepared = model_prepare.open_prepared(job.out / PREPARED)
+        yield workspace.build_store(job, prepared, Path(folder))
 
 
 class Referee:

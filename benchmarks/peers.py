@@ -128,7 +128,7 @@ def our_run(job: Any, folder: Path) -> Json:
     """The recommended trials, and when each of them was known; kept for a second call."""
     import dataclasses
 
-    from seqto.api import run, write_outputs
+    from seqto.api import run_tune, write_outputs
     from seqto.record.journal import read_events
     from seqto.study.run import JOURNAL
 
@@ -145,7 +145,7 @@ def our_run(job: Any, folder: Path) -> Json:
         result = write_outputs(job.out, read_events(job.out / JOURNAL))
         kept = json.loads(times_file.read_text(encoding="utf-8"))
     else:
-        result = run(dataclasses.replace(job, listener=listen))
+        result = run_tune(dataclasses.replace(job, listener=listen))
         kept = {"times": times, "seconds": round(time.monotonic() - began, 1)}
         times_file.write_text(json.dumps(kept), encoding="utf-8")
     chosen = sorted({*result.recommended.values(), *result.front})

@@ -171,12 +171,12 @@ def _run(
     data: Data | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Any:
-    from seqto.api import run
+    from seqto.api import run_tune
 
     out = options.runs / case.name / f"seed-{seed}" / name
     settings = {**SETTINGS, "data.seed": seed, **(more or {})}
     job = case.job(out, settings, strategy=strategy, data=data)
-    run(job)
+    run_tune(job)
     return job
 
 

@@ -21,7 +21,8 @@ from PIL import Image
 import nets
 import runs
 import seqto
-from seqto.cli.main import _distinct, main
+from seqto.cli.main import main
+from seqto.study.setup import distinct_names
 
 PICTURES = """
 [model]
@@ -478,7 +479,7 @@ def test_import_and_help_are_quick() -> None:
 
 def test_tune_can_be_called_whatever_was_imported_before() -> None:
     """The package's function and the module behind it have the same name."""
-    ways = ("", "import seqto.api; ", "import seqto.cli.main; from seqto.api import run; ")
+    ways = ("", "import seqto.api; ", "import seqto.cli.main; from seqto.api import run_tune; ")
     for way in ways:
         program = f"{way}import seqto; from seqto import tune; "
         program += "print(callable(seqto.tune), callable(tune))"
@@ -503,7 +504,7 @@ def test_every_public_name_can_be_had() -> None:
 @example(["", "model-0"])
 def test_every_model_has_a_folder_of_its_own(names: list[str]) -> None:
     """Also on a disk that does not tell capitals apart; and no name leads out of the run folder."""
-    folders = _distinct(names)
+    folders = distinct_names(names)
     assert len({f.casefold() for f in folders}) == len(names)
     assert all(f and not f.startswith(".") and not set("/ ") & set(f) for f in folders)
     if len({n.casefold() for n in names}) == len(names):

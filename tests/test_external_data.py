@@ -68,7 +68,7 @@ class Store:
         return 2
 
     def batch(self, _split: str, start: int, stop: int) -> Any:
-        from seqto.data.store import Batch
+        from seqto.model.batch import Batch
 
         return Batch({"x": np.zeros((stop - start, 1))}, stop - start)
 

@@ -13,8 +13,9 @@ from seqto import tune
 from seqto.calibration.collect import calibrate
 from seqto.cli.main import main
 from seqto.data.iterable import FromIterable
-from seqto.data.store import SampleStore, rows_fed, without_filling
+from seqto.data.store import SampleStore
 from seqto.model import prepare as model_prepare
+from seqto.model.batch import rows_fed, without_filling
 from seqto.records import CALIBRATION, EVALUATION
 
 SHORT = {"data__calibration": 5, "data__evaluation": 21, "data__report": 9, "search__jobs": 1}
@@ -94,7 +95,15 @@ def test_other_commands_take_a_fixed_batch(
 ) -> None:
     model = nets.save(nets.residual(uneven=True, batch=8), tmp_path / "net.onnx")
     data = nets.save_samples(tmp_path / "samples.npz", 40)
-    words = [str(model), "--data", str(data), "--jobs", "1", "--set", "data.calibration=5"]
+    words = [
+        str(model),
+        "--data",
+        str(data),
+        "--set",
+        "search.jobs=1",
+        "--set",
+        "data.calibration=5",
+    ]
     end = (
         ["-o", str(tmp_path / "q.onnx")]
         if command == "export"

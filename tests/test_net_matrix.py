@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 import nets
 from seqto import config, tune
+from seqto.api import run_diagnose, run_quantize
 from seqto.assembly.rebuild import rebuild
 from seqto.data.splits import split_rows
 from seqto.model.sources.source import Fetched
 from seqto.record.journal import read_events
-from seqto.study.one_shot import diagnose_job, quantize_once
 from seqto.study.setup import Job, make_job
 from seqto.study.study import FLOAT_MODEL
 
@@ -112,7 +112,7 @@ def test_one_quantized_model_runs(net: str, tmp_path: Path) -> None:
         output = tmp_path / f"{mode}.onnx"
         chosen = {"quantize__mode": mode, "quantize__per_channel": True}
         transforms = ["equalize", "smooth-0.5", "denormals", "bias-correction"]
-        quantize_once(job(path, **chosen, quantize__transforms=transforms), output)
+        run_quantize(job(path, **chosen, quantize__transforms=transforms), output)
         batch = 8 if net == "batch 8" else 2
         rows = list(range(SAMPLES))
         answers = first_answers(output.read_bytes(), tmp_path, rows, batch=batch)
@@ -122,7 +122,7 @@ def test_one_quantized_model_runs(net: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("net", NETS)
 def test_a_diagnosis_measures_all_its_parts(net: str, tmp_path: Path) -> None:
-    found = diagnose_job(job(saved(net, tmp_path), quantize__per_channel=True))
+    found = run_diagnose(job(saved(net, tmp_path), quantize__per_channel=True))
     causes = {f["figures"]["cause"]: f["message"] for f in found}
     assert "failed" not in causes, causes["failed"]
     assert causes

@@ -11,10 +11,11 @@ import onnx
 import pytest
 
 from seqto import config
+from seqto.api import run_analyze, run_quantize
 from seqto.errors import ConfigError, DataError, DeviceError, JournalError, PlanError
 from seqto.model.sources.source import Fetched
 from seqto.record.journal import Journal
-from seqto.study.one_shot import analyze, opened, quantize_once, settings_for_one
+from seqto.study.one_shot import opened, settings_for_one
 from seqto.study.setup import Job, make_job
 
 
@@ -76,7 +77,7 @@ def _float_weights(path: Path) -> list[bytes]:
 
 @pytest.mark.usefixtures("inline")
 def test_analysis_ranks_every_layer_and_leaves_only_its_files(model: Path, tmp_path: Path) -> None:
-    report = analyze(_job(model, tmp_path / "out"))
+    report = run_analyze(_job(model, tmp_path / "out"))
     ranked = [r for r in report["model"]["layers"] if r["rank"] is not None]
     assert sorted(r["rank"] for r in ranked) == list(range(len(ranked)))
     assert {"stem", "body", "fc"} <= {r["name"] for r in ranked}
@@ -99,13 +100,13 @@ def test_the_table_of_an_analysis_can_be_printed(model: Path, tmp_path: Path) ->
 
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
-        console.print(layers_table(analyze(_job(model, tmp_path))))
+        console.print(layers_table(run_analyze(_job(model, tmp_path))))
         assert "stem" in console.export_text()
 
 
 @pytest.mark.usefixtures("inline")
 def test_an_excluded_layer_is_not_analyzed(model: Path, tmp_path: Path) -> None:
-    report = analyze(_job(model, tmp_path, quantize__exclude=["body"]))
+    report = run_analyze(_job(model, tmp_path, quantize__exclude=["body"]))
     ranked = {r["name"] for r in report["model"]["layers"] if r["rank"] is not None}
     assert "body" not in ranked
     assert "stem" in ranked
@@ -128,7 +129,7 @@ def test_a_run_folder_lends_its_ranges_and_keeps_its_journal(model: Path, tmp_pa
 
 def test_too_few_samples_are_said_before_anything_is_written(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="too few samples"):
-        analyze(_job(model, tmp_path / "out", data__calibration=100))
+        run_analyze(_job(model, tmp_path / "out", data__calibration=100))
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -137,31 +138,31 @@ def test_too_few_samples_are_said_before_anything_is_written(model: Path, tmp_pa
 
 def test_an_excluded_layer_keeps_its_weights_bit_for_bit(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
-    made = quantize_once(_job(model, tmp_path, quantize__exclude=["body"]), out)
+    made = run_quantize(_job(model, tmp_path, quantize__exclude=["body"]), out)
     data = out.read_bytes()
-    assert made["size_bytes"] == len(data)
-    assert made["sha256"] == hashlib.sha256(data).hexdigest()
+    assert made.size_bytes == len(data)
+    assert made.sha256 == hashlib.sha256(data).hexdigest()
     assert _float_weights(out) == [_constants(model)["body.w"].raw_data]
     assert [p.name for p in tmp_path.iterdir()] == ["q.onnx"]
 
 
 def test_an_activation_names_the_layer_it_belongs_to(model: Path, tmp_path: Path) -> None:
-    quantize_once(_job(model, tmp_path, quantize__exclude=["body"]), tmp_path / "by-layer.onnx")
+    run_quantize(_job(model, tmp_path, quantize__exclude=["body"]), tmp_path / "by-layer.onnx")
     job = _job(model, tmp_path, quantize__exclude=["body_relu"])
-    quantize_once(job, tmp_path / "by-node.onnx")
+    run_quantize(job, tmp_path / "by-node.onnx")
     by_layer = (tmp_path / "by-layer.onnx").read_bytes()
     assert (tmp_path / "by-node.onnx").read_bytes() == by_layer
 
 
 def test_a_name_that_matches_nothing_shows_the_nearest(model: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"did you mean.*'body'"):
-        quantize_once(_job(model, tmp_path, quantize__exclude=["bodi"]), tmp_path / "q.onnx")
+        run_quantize(_job(model, tmp_path, quantize__exclude=["bodi"]), tmp_path / "q.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_of_which_everything_is_excluded_is_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing is left"):
-        quantize_once(
+        run_quantize(
             _job(
                 model, tmp_path, quantize__exclude=["stem", "body", "fc"], quantize__mode="weight"
             ),
@@ -173,8 +174,8 @@ def test_a_model_of_which_everything_is_excluded_is_refused(model: Path, tmp_pat
 def test_modes_without_calibration_need_no_data(model: Path, tmp_path: Path, mode: str) -> None:
     out = tmp_path / "q.onnx"
     job = _job(model, tmp_path, data=False, quantize__mode=mode, quantize__per_channel=True)
-    made = quantize_once(job, out)
-    assert made["layers"] == 3
+    made = run_quantize(job, out)
+    assert made.layers == 3
     assert _float_weights(out) == []
     import onnxruntime as ort
 
@@ -203,7 +204,7 @@ def test_what_is_calibrated_needs_data(
 
 def test_a_failed_quantization_leaves_the_old_file(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
-    quantize_once(_job(model, tmp_path), out)
+    run_quantize(_job(model, tmp_path), out)
     before = out.read_bytes()
 
     @dataclasses.dataclass(frozen=True)
@@ -215,7 +216,7 @@ def test_a_failed_quantization_leaves_the_old_file(model: Path, tmp_path: Path) 
 
     job = dataclasses.replace(_job(model, tmp_path), device=Broken())  # type: ignore[arg-type]
     with pytest.raises(DeviceError, match="no such op"):
-        quantize_once(job, out)
+        run_quantize(job, out)
     assert out.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["q.onnx"]
 
@@ -223,7 +224,7 @@ def test_a_failed_quantization_leaves_the_old_file(model: Path, tmp_path: Path) 
 def test_a_place_that_cannot_be_written_is_one_clear_line(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="cannot write"):
-        quantize_once(_job(model, tmp_path), tmp_path / "file" / "q.onnx")
+        run_quantize(_job(model, tmp_path), tmp_path / "file" / "q.onnx")
 
 
 def test_export_quantizes_a_model_without_a_run(
@@ -241,8 +242,8 @@ def test_export_quantizes_a_model_without_a_run(
 
 
 def test_a_treated_model_is_built_on_its_treatment(model: Path, tmp_path: Path) -> None:
-    plain = quantize_once(_job(model, tmp_path), tmp_path / "plain.onnx")
+    plain = run_quantize(_job(model, tmp_path), tmp_path / "plain.onnx")
     job = _job(model, tmp_path, quantize__transforms=["equalize"])
-    treated = quantize_once(job, tmp_path / "treated.onnx")
-    assert treated["sha256"] != plain["sha256"]
-    assert treated["layers"] == plain["layers"]
+    treated = run_quantize(job, tmp_path / "treated.onnx")
+    assert treated.sha256 != plain.sha256
+    assert treated.layers == plain.layers

@@ -28,7 +28,7 @@ from seqto.errors import DeviceError
 class Faulty:
     """ORT, but some steps fail: `integers`, or `steps` (batch, timing, report split, profile)."""
     how: str = "steps"
-    board: str = field(default="a", metadata={"free": True})
+    board: str = field(default="a", metadata={"resume": True})
     name: str = "faulty"
 
     def open(self, model, *, threads=0):

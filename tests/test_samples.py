@@ -117,6 +117,28 @@ def test_reserved_rows_serve_calibration_alone(reserved: set[int], seed: int, wa
     assert set(found["report"]) == set(range(50)) - reserved
 
 
+def test_few_rows_of_very_many_are_drawn_without_shuffling_all_of_them() -> None:
+    counts = {"calibration": 5, "evaluation": 7, "report": 3}
+    rows = split_rows(10**15, **counts, seed=1)  # type: ignore[arg-type]
+    assert {name: len(chosen) for name, chosen in rows.items()} == counts
+    every = [row for chosen in rows.values() for row in chosen]
+    assert len(set(every)) == 15
+    assert all(0 <= row < 10**15 for row in every)
+    assert rows == split_rows(10**15, **counts, seed=1)  # type: ignore[arg-type]
+
+
+def test_the_rest_of_very_many_rows_is_refused() -> None:
+    with pytest.raises(DataError, match=r"data\.report"):
+        split_rows(10**15, calibration=5, evaluation=7, report=None, seed=1)
+
+
+def test_reserved_rows_of_very_many_serve_calibration() -> None:
+    rows = split_rows(
+        10**12, calibration=2, evaluation=7, report=3, seed=1, calibration_rows=[4, 5, 6]
+    )
+    assert set(rows["calibration"]) <= {4, 5, 6}
+
+
 def test_another_seed_draws_other_rows() -> None:
     drawn = [split_rows(100, calibration=10, evaluation=20, report=30, seed=s) for s in (0, 1)]
     assert drawn[0]["evaluation"] != drawn[1]["evaluation"]

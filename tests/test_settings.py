@@ -10,24 +10,46 @@ import pytest
 import runs
 from seqto import tune
 from seqto.cli.main import main
-from seqto.errors import ConfigError
+from seqto.config import resume_keys
+from seqto.errors import ConfigError, JournalError
 from seqto.record.journal import read_events
 
 PLUGINS = '''
-from dataclasses import dataclass
-from seqto.assembly.plan import Plan
-from seqto.search.strategy import Ask
+from dataclasses import dataclass, field
+import numpy as np
+from seqto import Ask, Plan, Sample
 
 @dataclass(frozen=True)
 class Sign:
     """Whether the first score is above a threshold."""
     threshold: float = 0.0
+    verbose: bool = field(default=False, metadata={"resume": True})
 
     def agree(self, reference, outputs):
         return (reference[0][:, 0] > self.threshold) == (outputs[0][:, 0] > self.threshold)
 
     def correct(self, outputs, labels):
         return (outputs[0][:, 0] > self.threshold) == (labels == 1)
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Sines of a few frequencies, in the shape of the model's input."""
+    count: int
+    steps: float = 1.0
+    specs: tuple = ()
+
+    def __len__(self):
+        return self.count
+
+    def read(self, index):
+        (spec,) = self.specs
+        shape = spec.shape[1:]
+        values = np.sin(np.arange(np.prod(shape)) * self.steps * (index + 1) / 7).reshape(shape)
+        return Sample({spec.name: values.astype(np.float32)}, None, f"wave-{index}")
+
+    def identity(self):
+        return {"kind": "waves", "count": self.count, "steps": self.steps}
 
 
 @dataclass(frozen=True)
@@ -50,6 +72,7 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sign\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[seqto.tasks]\nsign = sign_plugins:Sign\n[seqto.strategies]\nfew = sign_plugins:Few\n"
+        "[seqto.data]\nwaves = sign_plugins:Waves\n"
     )
     (folder / "sign_plugins.py").write_text(PLUGINS)
     monkeypatch.syspath_prepend(folder)
@@ -68,6 +91,10 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--set", "search.width=3"], ["search.width", "stepwise"]),
         (["--strategy", "few", "--set", "search.width=wide"], ["search.width", "'wide'", "int"]),
         (["--set", "task.top=3"], ["task.top", "'top_k'"]),
+        (["--set", "task.kind=sign", "--set", "task.tolerance=0.2"], ["task.tolerance", "sign"]),
+        (["--set", "data.imagse=x"], ["data.imagse", "'images'"]),
+        (["--labels", "labels.csv"], ["data.labels", "arrays", "images"]),
+        (["--data", "waves:5"], ["both", "arrays", "waves"]),
     ],
 )
 def test_what_the_chosen_plugin_does_not_take_is_refused_in_one_line(
@@ -115,3 +142,41 @@ def test_a_journal_from_before_plugins_had_own_settings_goes_on(tmp_path: Path) 
         text = text.replace(empty, "")
     path.write_text(text)
     assert len(tune(config=config, out=run, search__max_trials=2).trials) == 2
+
+
+def test_a_data_source_of_another_package_is_named_by_its_key(tmp_path: Path) -> None:
+    config, run = runs.write_config(tmp_path), tmp_path / "run"
+    text = config.read_text().replace('arrays = "samples.npz"', "waves = 110\nsteps = 2")
+    config.write_text(text)
+    result = tune(config=config, out=run, search__max_trials=1)
+    assert result.report["data"]["kind"] == "waves"
+    header = read_events(run / "journal.jsonl")[0]
+    assert header["settings"]["data"]["settings"] == {"waves": 110, "steps": 2}
+
+
+def test_an_unknown_key_of_a_data_source_of_another_package_names_the_nearest(
+    tmp_path: Path,
+) -> None:
+    config = runs.write_config(tmp_path)
+    text = config.read_text().replace('arrays = "samples.npz"', "waves = 110\nstps = 2")
+    config.write_text(text)
+    with pytest.raises(ConfigError, match=r"data\.stps.*'steps'"):
+        tune(config=config, out=tmp_path / "run")
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_field_with_the_resume_flag_may_change_when_a_run_is_resumed(tmp_path: Path) -> None:
+    config, run = runs.write_config(tmp_path), tmp_path / "run"
+    tune(config=config, out=run, task__kind="sign", search__max_trials=1)
+    tune(config=config, out=run, task__kind="sign", search__max_trials=1, task__verbose=True)
+    with pytest.raises(JournalError, match=r"task\.settings\.threshold"):
+        tune(config=config, out=run, task__kind="sign", task__threshold=2.0)
+
+
+def test_every_setting_that_may_change_on_resume_was_one_before_or_is_said_here() -> None:
+    assert resume_keys() == {
+        *("search.jobs", "search.max_trials", "search.max_minutes", "search.max_loss"),
+        *("search.tolerance", "search.objectives", "device.timeout_s", "device.memory_mb"),
+        *("model.path", "model.offline", "model.cache", "model.endpoint"),
+        *("data.images", "data.labels", "data.arrays", "data.chunk"),
+    }

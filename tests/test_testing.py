@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,25 @@ from numpy.typing import NDArray
 from seqto.assembly.plan import Plan
 from seqto.data.arrays import Arrays
 from seqto.data.iterable import FromIterable
+from seqto.data.random_inputs import RandomInputs
 from seqto.devices.ort import Ort
-from seqto.records import Json, Layer, Sample
+from seqto.model.sources.file import File
+from seqto.model.sources.folder import Folder
+from seqto.model.sources.source import Fetched
+from seqto.records import InputSpec, Json, Layer, Sample
 from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space
 from seqto.search.strategies.stepwise import Stepwise
 from seqto.search.strategy import Answers, Ask
 from seqto.tasks.classification import Classification
-from seqto.testing.fakes import FakeDevice, FakeTask
-from seqto.testing.suites import check_data, check_device, check_strategy, check_task
+from seqto.testing.fakes import FakeDevice, FakeTask, small_model
+from seqto.testing.suites import (
+    check_data,
+    check_device,
+    check_source,
+    check_strategy,
+    check_task,
+)
 
 
 @pytest.mark.parametrize("device", [FakeDevice(), Ort(), Ort(optimize=False)], ids=str)
@@ -43,6 +54,15 @@ def test_data_keep_the_contract() -> None:
     x = np.zeros((4, 3), dtype=np.float32)
     check_data(Arrays({"x": x, "labels": np.arange(4)}))
     check_data(FromIterable([(row, 1) for row in x]))
+    check_data(FromIterable([(row, np.zeros((2, 4))) for row in x]))
+    check_data(RandomInputs(3, 0, (InputSpec("x", (None, 3), "float32"),)))
+
+
+def test_model_sources_keep_the_contract(tmp_path: Path) -> None:
+    for name in ("a.onnx", "b.onnx"):
+        (tmp_path / name).write_bytes(small_model())
+    check_source(File(str(tmp_path / "a.onnx")))
+    check_source(Folder(str(tmp_path)))
 
 
 # ------------------------------------------------------------------------------ broken on purpose
@@ -161,3 +181,32 @@ class Forgetful:
 def test_data_that_change_between_two_reads_are_caught() -> None:
     with pytest.raises(AssertionError, match="same sample"):
         check_data(Forgetful())
+
+
+@dataclass(frozen=True)
+class Hasty:
+    """A source that names a file before it is there."""
+
+    path: str
+
+    def fetch(self) -> Iterator[Fetched]:
+        yield Fetched("net", self.path, {"kind": "hasty"})
+
+
+def test_a_source_that_names_a_missing_file_is_caught(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="a file at"):
+        check_source(Hasty(str(tmp_path / "no.onnx")))
+
+
+class Beyond(Forgetful):
+    """Data that reserve a row that they do not have."""
+
+    calibration_rows = (0, 7)
+
+    def read(self, index: int) -> Sample:
+        return Sample({"": np.zeros(3)}, None, "s")
+
+
+def test_reserved_rows_that_are_not_there_are_caught() -> None:
+    with pytest.raises(AssertionError, match="calibration_rows"):
+        check_data(Beyond())

@@ -15,7 +15,7 @@ from seqto.model.files import load, to_bytes
 from seqto.model.prepare import prepare
 from seqto.model.sources.source import Fetched
 from seqto.study.setup import make_job
-from seqto.study.workspace import Counts, build_store
+from seqto.study.workspace import build_store
 
 ZOO = Path(__file__).resolve().parents[2] / "shared" / "zoo"
 CLASSIFIERS = (
@@ -34,20 +34,14 @@ pytestmark = [
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_a_config_is_accepted_as_it_is_and_its_model_prepared(path: Path, tmp_path: Path) -> None:
-    settings = config.make(config.read_toml(path))
+    few = {"data.calibration": 3, "data.evaluation": 5, "data.report": 0, "data.max_bad_share": 0.0}
+    settings = config.make(config.read_toml(path), few)
     assert settings.model.path is not None
     fetched = Fetched(path.stem, settings.model.path, {"kind": "file"})
     job = make_job(fetched, tmp_path / "out", settings)
     original = load(settings.model.path)
     prepared = prepare(original)
-    store = build_store(
-        job.data,
-        tmp_path / "samples",
-        prepared,
-        counts=Counts(3, 5, 0, seed=settings.data.seed),
-        preprocess=job.preprocess,
-        max_bad_share=0.0,
-    )
+    store = build_store(job, prepared, tmp_path / "samples")
     feeds = store.batch("calibration", 0, 1)
     assert same_answers(settings.model.path, to_bytes(prepared.proto), feeds) < 1e-4
     labels = store.labels("evaluation")

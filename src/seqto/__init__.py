@@ -1,4 +1,7 @@
-"""seqto: selective post-training quantization of ONNX models, measured on your device."""
+"""seqto: selective post-training quantization of ONNX models, measured on your device.
+
+The public names: one function per command, the error tree, and what plug-in authors need.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
-    from seqto.api import Result, tune
+    from seqto.api import Result, SavedModel, analyze, compare, diagnose, export, quantize, tune
     from seqto.assembly.plan import Plan
     from seqto.data.data import Data
     from seqto.devices.device import Device, Session
@@ -23,43 +26,44 @@ if TYPE_CHECKING:
         PlanError,
         SeqtoError,
     )
+    from seqto.model.sources.source import Fetched, Source
     from seqto.record.trial import Trial
-    from seqto.records import Layer, Measurement
+    from seqto.records import InputSpec, Layer, Measurement, Sample
     from seqto.schemes.scheme import Scheme
-    from seqto.search.strategy import Strategy
+    from seqto.search.space import Space
+    from seqto.search.strategy import Ask, Strategy
     from seqto.tasks.task import Task
 
-_ERRORS = (
-    "ConfigError",
-    "DataError",
-    "DeviceError",
-    "JournalError",
-    "ModelError",
-    "PlanError",
-    "SeqtoError",
-)
-_HOMES = {
-    "tune": "seqto.api",
-    "Result": "seqto.api",
-    "Data": "seqto.data.data",
-    "Device": "seqto.devices.device",
-    "Session": "seqto.devices.device",
-    "Layer": "seqto.records",
-    "Measurement": "seqto.records",
-    "Plan": "seqto.assembly.plan",
-    "Scheme": "seqto.schemes.scheme",
-    "Strategy": "seqto.search.strategy",
-    "Task": "seqto.tasks.task",
-    "Trial": "seqto.record.trial",
-    **dict.fromkeys(_ERRORS, "seqto.errors"),
+_MODULES = {
+    "seqto.api": (
+        *("Result", "SavedModel", "tune", "analyze", "diagnose", "quantize", "export", "compare"),
+    ),
+    "seqto.assembly.plan": ("Plan",),
+    "seqto.data.data": ("Data",),
+    "seqto.devices.device": ("Device", "Session"),
+    "seqto.errors": (
+        *("ConfigError", "DataError", "DeviceError", "JournalError"),
+        *("ModelError", "PlanError", "SeqtoError"),
+    ),
+    "seqto.model.sources.source": ("Fetched", "Source"),
+    "seqto.record.trial": ("Trial",),
+    "seqto.records": ("InputSpec", "Layer", "Measurement", "Sample"),
+    "seqto.schemes.scheme": ("Scheme",),
+    "seqto.search.space": ("Space",),
+    "seqto.search.strategy": ("Ask", "Strategy"),
+    "seqto.tasks.task": ("Task",),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Ask",
     "ConfigError",
     "Data",
     "DataError",
     "Device",
     "DeviceError",
+    "Fetched",
+    "InputSpec",
     "JournalError",
     "Layer",
     "Measurement",
@@ -67,12 +71,21 @@ __all__ = [
     "Plan",
     "PlanError",
     "Result",
+    "Sample",
+    "SavedModel",
     "Scheme",
     "SeqtoError",
     "Session",
+    "Source",
+    "Space",
     "Strategy",
     "Task",
     "Trial",
+    "analyze",
+    "compare",
+    "diagnose",
+    "export",
+    "quantize",
     "tune",
 ]
 

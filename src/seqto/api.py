@@ -1,26 +1,41 @@
-"""The public functions, one per command."""
+"""The public functions, one per command of the command line.
+
+`tune`, `analyze`, `diagnose` and `quantize` take a model and settings; their `run_…` forms take a
+set-up that study/setup.py has made. Everything that a user came for is written here: the study
+writes its journal only.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seqto.assembly.rebuild import rebuild
 from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError, JournalError
-from seqto.files import given_path
-from seqto.model.sources.source import Fetched
+from seqto.files import given_path, write_file
 from seqto.record.journal import read_events
 from seqto.record.own_files import JOURNAL, ForeignFileError, OwnFiles
 from seqto.record.trial import Trial
 from seqto.records import Json, Layer
+from seqto.report import compare as report_compare
+from seqto.report import csv_file, html_page, json_file, plots
+from seqto.report.models import pick as find_pick
+from seqto.report.models import save_recommended, trials_of
+from seqto.study import one_shot
 from seqto.study import run as study_run
-from seqto.study import workspace
-from seqto.study.setup import Job, check_settings, fetch, make_job
+from seqto.study.export_path import check_output
+from seqto.study.setup import Job, Progress, check_settings, fetch, make_job
 from seqto.study.study import Listener, replayed
 from seqto.tasks.task import Task
+
+ANALYSIS_FILE = "analysis.json"
+DIAGNOSIS_FILE = "diagnosis.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,20 @@ class Result:
     not_written: tuple[str, ...] = ()  # one sentence a file that is not ours and was left
 
 
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """A model file that `quantize` or `export` has written."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    layers: int  # that are not float32
+    trial: int | None = None  # None: quantized without a run
+
+
+# ----------------------------------------------------------------------------------- with settings
+
+
 def tune(
     model: str | Path | None = None,
     *,
@@ -47,32 +76,91 @@ def tune(
     task: Task | None = None,
     strategy: Any = None,
     listener: Listener = lambda _event: None,
-    progress: workspace.Progress = lambda _what, _done, _total: None,
+    progress: Progress = lambda _what, _done, _total: None,
     **overrides: Any,
 ) -> Result:
     """Tune one model. Keyword overrides are settings with `__` for the dot: search__seed=3.
 
     `data` is a folder, an .npz, any iterable of arrays or (array, label), or a Data plug-in.
     """
-    folder = given_path(out, "out")
+    settings = _settings(model, config, overrides)
+    job = _one_job(
+        settings, given_path(out, "out"), data=data, task=task, strategy=strategy, listener=listener
+    )
+    return run_tune(dataclasses.replace(job, progress=progress))
+
+
+def analyze(
+    model: str | Path | None = None,
+    *,
+    out: str | Path,
+    config: str | Path | None = None,
+    data: Any = None,
+    **overrides: Any,
+) -> Json:
+    """Rank the layers of one model by their error; analysis.json and a plot go to `out`."""
+    settings = _settings(model, config, overrides)
+    return run_analyze(_one_job(settings, given_path(out, "out"), data=data))
+
+
+def diagnose(
+    model: str | Path | None = None,
+    *,
+    out: str | Path,
+    config: str | Path | None = None,
+    data: Any = None,
+    **overrides: Any,
+) -> list[Json]:
+    """Find the causes of one model's loss, and remedies; diagnosis.json goes to `out`."""
+    settings = _settings(model, config, overrides)
+    return run_diagnose(_one_job(settings, given_path(out, "out"), data=data))
+
+
+def quantize(
+    model: str | Path,
+    output: str | Path,
+    *,
+    config: str | Path | None = None,
+    data: Any = None,
+    **overrides: Any,
+) -> SavedModel:
+    """Quantize one model as the quantize.* settings say, without a search."""
+    path, settings = given_path(output, "output"), _settings(model, config, overrides)
+    if data is None:
+        settings = one_shot.settings_for_one(settings)
+    return run_quantize(_one_job(settings, path.parent, data=data), path)
+
+
+def _settings(
+    model: str | Path | None, config: str | Path | None, overrides: Mapping[str, Any]
+) -> Settings:
     tables = read_toml(config) if config else {}
     dotted = {key.replace("__", "."): value for key, value in overrides.items()}
     if model is not None:
         dotted["model.path"] = str(model)
-    settings = make(tables, dotted)
-    check_settings(settings, task=task, strategy=strategy)
-    from seqto.model.sources import parse_source
+    return make(tables, dotted)
 
+
+def _one_job(
+    settings: Settings, out: Path, *, task: Task | None = None, strategy: Any = None, **given: Any
+) -> Job:
+    check_settings(settings, task=task, strategy=strategy)
     if settings.model.path is None:
         raise ConfigError("no model is given: pass a path, or set model.path in the config")
-    (fetched,) = _only_one(settings, parse_source)
-    job = make_job(
-        fetched, folder, settings, data=data, task=task, strategy=strategy, listener=listener
-    )
-    return run(dataclasses.replace(job, progress=progress))
+    found = list(fetch(settings))
+    if len(found) != 1:
+        names = ", ".join(f.name for f in found)
+        raise ConfigError(
+            f"{settings.model.path} names several models ({names}): give one per call; the "
+            "command `seqto tune` takes several"
+        )
+    return make_job(found[0], out, settings, task=task, strategy=strategy, **given)
 
 
-def run(job: Job) -> Result:
+# ------------------------------------------------------------------------------------ with a set-up
+
+
+def run_tune(job: Job) -> Result:
     """Run or resume a study, then write its outputs; on Ctrl-C too, before it is raised."""
     try:
         study_run.run(job)
@@ -88,14 +176,6 @@ def run(job: Job) -> Result:
     return _gated(result, job.settings.search.max_loss)
 
 
-def _only_one(settings: Settings, parse_source: Callable[..., Any]) -> list[Fetched]:
-    found = list(fetch(settings, parse_source))
-    if len(found) != 1:
-        names = ", ".join(f.name for f in found)
-        raise ConfigError(f"{settings.model.path} names several models ({names}): tune one a call")
-    return found
-
-
 def _gated(result: Result, max_loss: float | None) -> Result:
     if max_loss is None:
         return result
@@ -104,12 +184,87 @@ def _gated(result: Result, max_loss: float | None) -> Result:
     return dataclasses.replace(result, met_max_loss=met)
 
 
+def run_analyze(job: Job) -> Json:
+    """Rank the layers; analysis.json and plots/layer_errors go to `job.out`. Returns a report."""
+    drawings = {f"plots/layer_errors.{kind}": kind for kind in ("png", "svg")}
+    OwnFiles.read(job.out).check([ANALYSIS_FILE, *drawings])
+    plan, events = one_shot.analyze(job)
+    report = json_file.build_report(events)
+    kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
+    text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    own = OwnFiles.read(job.out)
+    own.write(job.out / ANALYSIS_FILE, text.encode())
+    for name, kind in drawings.items():
+        drawn = plots.draw(report, "layer_errors", kind=kind)
+        if drawn is not None:
+            own.write(job.out / name, drawn)
+    return report
+
+
+def run_diagnose(job: Job) -> list[Json]:
+    """Find the causes of the loss; they are returned, and written to diagnosis.json."""
+    OwnFiles.read(job.out).check([DIAGNOSIS_FILE])
+    plan, findings = one_shot.diagnose(job)
+    text = json.dumps({"plan": plan.to_json(), "findings": findings}, indent=1, allow_nan=False)
+    OwnFiles.read(job.out).write(job.out / DIAGNOSIS_FILE, text.encode())
+    return findings
+
+
+def run_quantize(job: Job, output: Path) -> SavedModel:
+    """Quantize with the settings' mode and exclusions, without a run."""
+    check_output(output, Path(job.fetched.path))
+    plan, made = one_shot.quantize(job, beside=output.parent)
+    check_output(output, Path(job.fetched.path))  # again: it may have been made since
+    write_file(output, made.data, error=ConfigError)
+    return SavedModel(str(output), made.size_bytes, made.sha256, len(plan.schemes))
+
+
+# ---------------------------------------------------------------------------------- of run folders
+
+
+def report(folder: str | Path) -> Result:
+    """Write all outputs of a run folder again, from its journal."""
+    return write_outputs(Path(folder), events_of(folder))
+
+
+def read_report(folder: str | Path) -> Json:
+    """Return what report.json holds, made from the journal; nothing is written."""
+    return json_file.build_report(events_of(folder))
+
+
+def export(
+    folder: str | Path, output: str | Path, *, trial: int | None = None, pick: str = "balanced"
+) -> SavedModel:
+    """Rebuild the model of a trial of a run, bit for bit; `pick` names a recommended one."""
+    source, path = Path(folder), given_path(output, "output")
+    check_output(path, source)
+    events = events_of(source)
+    trials = trials_of(events)
+    number = find_pick(json_file.build_report(events), pick) if trial is None else trial
+    if number not in trials:
+        raise ConfigError(f"no trial {number} in {source}: it has 0 to {max(trials, default=-1)}")
+    data = rebuild(source, trials[number])
+    check_output(path, source)  # again: another program may have written it since
+    write_file(path, data, error=ConfigError)
+    layers = len(trials[number]["plan"]["schemes"])
+    return SavedModel(str(path), len(data), hashlib.sha256(data).hexdigest(), layers, number)
+
+
+def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:
+    """Compare the balanced models of two runs; `worse` is true beyond the margin."""
+    return report_compare.compare(read_report(before), read_report(after), margin=margin)
+
+
+def events_of(folder: str | Path) -> list[Json]:
+    """Read the journal of a run folder."""
+    path = Path(folder) / JOURNAL
+    if not path.is_file():
+        raise ConfigError(f"{str(folder)!r} is no run folder: it has no {JOURNAL}")
+    return read_events(path)
+
+
 def write_outputs(out: Path, events: Sequence[Json]) -> Result:
     """Reports, a pure function of the journal; then models, which need the prepared one too."""
-    from seqto.records import Layer
-    from seqto.report import csv_file, html_page, json_file, plots
-    from seqto.report.models import save_recommended, trials_of
-
     trials_of(events)  # checked before anything is made of them
     own = OwnFiles.read(out)
     left: list[str] = []

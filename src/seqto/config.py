@@ -1,7 +1,8 @@
 """TOML and command-line overrides → settings. An unknown key is an error that names the nearest.
 
 The sections are the records below; docs/config.md is generated from them, so every field has
-its explanation beside it.
+its explanation beside it. Further keys of [task], [data], [search] and [device] are fields of the
+chosen plug-in; study/setup.py gives them to it, or refuses them.
 """
 
 from __future__ import annotations
@@ -22,48 +23,77 @@ from seqto.schemes.scheme import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Scheme
 from seqto.selection.recommend import TOLERANCE
 
 
-def _help(text: str, default: Any = None) -> Any:
-    """A field with its one-line explanation."""
-    return field(default=default, metadata={"help": text})
+def _help(
+    text: str,
+    default: Any = None,
+    *,
+    resume: bool = False,
+    plugin: bool = False,
+    path: bool = False,
+) -> Any:
+    """Declare a setting with its one-line explanation.
+
+    resume   it may change between two calls on one run folder: no figure that was measured
+             depends on it. The fields of a plug-in have the same flag in their metadata.
+    plugin   it is a field of some plug-ins only, and refused where the chosen one lacks it
+    path     a relative path in a config file is relative to that file
+    """
+    flags = {"resume": resume, "plugin": plugin, "path": path}
+    return field(default=default, metadata={"help": text, **flags})
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    path: str | None = _help("file, folder, pattern, or hub:OWNER/NAME[/file][@revision]")
-    offline: bool = _help("take hub models from the local cache only", False)
-    cache: str | None = _help("folder for hub downloads; the hub's own cache when not given")
-    endpoint: str | None = _help("address of another hub")
+    path: str | None = _help(
+        "file, folder, pattern, or hub:OWNER/NAME[/file][@revision]", resume=True, path=True
+    )
+    offline: bool = _help("take hub models from the local cache only", False, resume=True)
+    cache: str | None = _help(
+        "folder for hub downloads; the hub's own cache when not given", resume=True
+    )
+    endpoint: str | None = _help("address of another hub", resume=True)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     kind: str = _help("what a right answer is", "classification")
-    label_offset: int = _help("label = argmax(scores) - label_offset", 0)
-    top_k: int = _help("how many first answers top-K figures look at", 5)
-    output: str | None = _help("name of the output that is judged; the first that can be if absent")
+    label_offset: int = _help("label = argmax(scores) - label_offset", 0, plugin=True)
+    top_k: int = _help("number of first answers that top-K figures look at", 5, plugin=True)
+    output: str | None = _help("name of the judged output; the first suitable one if absent")
     tolerance: float = _help(
-        "relative error above which an answer that is no class counts as changed", 0.1
+        "relative error above which an answer that is no class counts as changed",
+        0.1,
+        plugin=True,
     )
     settings: dict[str, Any] = field(default_factory=dict, metadata={"help": "the task's own keys"})
 
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    images: str | None = _help("a folder of pictures")
-    labels: str | None = _help('a CSV of file and class, or "folders", or "none"')
-    arrays: str | None = _help(".npz or .npy: images or one array per input, labels")
-    random: int | None = _help("data-free: this many random inputs; figures say little then")
+    images: str | None = _help("a folder of pictures", resume=True, path=True)
+    labels: str | None = _help(
+        'a CSV of file and class, or "folders", or "none"', resume=True, plugin=True, path=True
+    )
+    arrays: str | None = _help(
+        ".npz or .npy: images or one array per input, labels", resume=True, path=True
+    )
+    random: int | None = _help("data-free: number of random inputs; figures say little then")
     calibration: int = _help("samples for ranges and layer analysis", 100)
     evaluation: int = _help("samples that a search may look at", 300)
     report: int | None = _help(
         "samples that only final figures are measured on; 0: none; the rest if absent"
     )
-    seed: int = _help("of the splits", 0)
-    chunk: int = _help("samples run between two looks at the clock; 0 = chosen", 0)
-    max_bad_share: float = _help("share of unreadable samples that is still put up with", 0.05)
+    seed: int = _help("seed of the splits", 0)
+    chunk: int = _help(
+        "samples run between two checks of the time; 0: chosen from the model", 0, resume=True
+    )
+    max_bad_share: float = _help("largest share of unreadable samples that is tolerated", 0.05)
     preprocess: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "resize, crop, channels, mean, std, layout, interpolation, or preset"},
+    )
+    settings: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "the data source's own keys"}
     )
 
 
@@ -72,7 +102,7 @@ class QuantizeSettings:
     mode: str = _help("static, dynamic or weight: the scheme that layers get by default", "static")
     weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
-    per_channel: bool = _help("one scale a channel instead of one a tensor", False)
+    per_channel: bool = _help("one scale per channel instead of one per tensor", False)
     bias: str = _help("s32 or float", "s32")
     ranges: str = _help("minmax, percentile, entropy or mse", "minmax")
     exclude: tuple[str, ...] = _help("nodes or layers that stay float in every trial", ())
@@ -93,22 +123,32 @@ class AnalysisSettings:
 class SearchSettings:
     strategy: str = _help("stepwise, frontier or evolve", "frontier")
     objectives: tuple[str, ...] = _help(
-        "of loss, size, latency, accuracy_drop", ("loss", "size", "latency")
+        "figures to make small: of loss, size, latency, accuracy_drop",
+        ("loss", "size", "latency"),
+        resume=True,
     )
-    order: str = _help("stepwise: worst, reverse or random", "worst")
-    stop_loss: float = _help("stepwise: the step that loses no more is the last", 0.0)
+    order: str = _help("stepwise: worst, reverse or random", "worst", plugin=True)
+    stop_loss: float = _help("stepwise: end at the first step that loses no more", 0.0, plugin=True)
     menu: tuple[str, ...] = _help("frontier, evolve: only these schemes", ())
     treatments: tuple[str, ...] = _help(
         "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA", ("smooth-0.5",)
     )
-    tolerance: float = _help("loss that is put up with: `small`, `fast`, `balanced`", TOLERANCE)
+    tolerance: float = _help(
+        "largest loss of the picks `small`, `fast` and `balanced`", TOLERANCE, resume=True
+    )
     probes: int = _help("samples that estimate one layer's damage", 16)
-    seed: int = _help("of the strategy", 0)
-    racing: bool = _help("stop clearly dominated candidates; where only loss and size count", True)
-    jobs: int = _help("workers; 0 = one a core", 0)
-    max_trials: int | None = _help("end after this many trials")
-    max_minutes: float | None = _help("end after this time and report what there is")
-    max_loss: float | None = _help("a gate: exit 3 when no trial loses as little")
+    seed: int = _help("seed of the strategy", 0)
+    racing: bool = _help(
+        "stop clearly dominated candidates early; only where objectives are loss and size", True
+    )
+    jobs: int = _help("number of workers; 0: one per core", 0, resume=True)
+    max_trials: int | None = _help("number of trials after which the search ends", resume=True)
+    max_minutes: float | None = _help(
+        "minutes after which the search ends and the report is written", resume=True
+    )
+    max_loss: float | None = _help(
+        "largest loss accepted: exit code 3 when no trial meets it", resume=True
+    )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the strategy's own keys"}
     )
@@ -120,9 +160,9 @@ class DeviceSettings:
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the device's own keys"}
     )
-    threads: int = _help("threads while latency is measured; 0 = the device's choice", 0)
-    timeout_s: float = _help("a silent worker is ended after this", 300.0)
-    memory_mb: int | None = _help("a worker that holds more is ended")
+    threads: int = _help("threads while latency is measured; 0: the device's choice", 0)
+    timeout_s: float = _help("seconds after which a silent worker is ended", 300.0, resume=True)
+    memory_mb: int | None = _help("memory above which a worker is ended", resume=True)
     latency_s: float = _help("seconds spent on timing one candidate", 0.6)
     batch: int | None = _help("also measure throughput at this batch")
 
@@ -155,32 +195,38 @@ class Settings:
 SECTIONS = tuple(f.name for f in dataclasses.fields(Settings) if f.name != "given")
 
 
-# settings that may change between two calls on one run folder: no figure that was measured
-# depends on them. Objectives and tolerance decide what is tried next and what is recommended.
-# A device's own fields are free where their metadata say so.
-FREE = frozenset(
-    (
-        "search.jobs",
-        "search.max_trials",
-        "search.max_minutes",
-        "search.max_loss",
-        "search.tolerance",
-        "search.objectives",
-        "device.timeout_s",
-        "device.memory_mb",
-        "model.path",
-        "model.offline",
-        "model.cache",
-        "model.endpoint",
-        "data.images",
-        "data.labels",
-        "data.arrays",
-        "data.chunk",
+def _flagged(flag: str) -> frozenset[str]:
+    """Dotted keys of the settings that have a flag in their metadata."""
+    hints = typing.get_type_hints(Settings)
+    return frozenset(
+        f"{section}.{f.name}"
+        for section in SECTIONS
+        for f in dataclasses.fields(hints[section])
+        if f.metadata.get(flag)
     )
-)
 
 
-PATHS = ("model.path", "data.images", "data.labels", "data.arrays")
+def resume_keys(section: str = "", plugin: Any = None) -> frozenset[str]:
+    """Settings that may change when a run is resumed; with a plug-in, its own as they are written.
+
+    Objectives and tolerance are among them: they decide what is tried next and what is
+    recommended, and the report follows the last call.
+    """
+    if plugin is None:
+        return _flagged("resume")
+    if not dataclasses.is_dataclass(plugin):
+        return frozenset()
+    names = [f.name for f in dataclasses.fields(plugin) if f.metadata.get("resume")]
+    return frozenset(f"{section}.settings.{name}" for name in names)
+
+
+def plugin_keys(section: str) -> tuple[str, ...]:
+    """Keys of a section that only some plug-ins take."""
+    keys = sorted(k for k in _flagged("plugin") if k.startswith(f"{section}."))
+    return tuple(key.partition(".")[2] for key in keys)
+
+
+NO_PATHS = ("folders", "none")  # values of data.labels that name no file
 
 
 # what a setting's type does not say; plug-in names are looked up where they are needed
@@ -237,18 +283,10 @@ def read_toml(path: str | Path) -> Json:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     folder = path.resolve().parent
-    for dotted in PATHS:
+    for dotted in _flagged("path"):
         section, key = dotted.split(".")
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
-        if (
-            isinstance(value, str)
-            and not value.startswith("hub:")
-            and value
-            not in (
-                "folders",
-                "none",
-            )
-        ):
+        if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
             tables[section][key] = str((folder / value).resolve())
     return tables
 
@@ -291,9 +329,9 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def differences(old: Json, new: Json, *, free: Collection[str] = ()) -> list[str]:
-    """Settings that matter and are not what they were, as `key: was → is`."""
+    """Return the settings that matter and have changed, as `key: was → is`."""
     found = []
-    free = {*FREE, *free}
+    free = {*resume_keys(), *free}
     flat_old, flat_new = flatten(old), flatten(new)
     for key in sorted({*flat_old, *flat_new}):
         if key in free or any(key.startswith(f + ".") for f in free):
@@ -322,7 +360,7 @@ def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
     for key, value in values.items():
         dotted = f"{where}{key}"
         if key not in known:
-            if "settings" in known:  # the plug-in's own: it refuses what it lacks (job.py)
+            if "settings" in known:  # the plug-in's own: study/setup.py refuses what it lacks
                 made["settings"] = {**made.get("settings", {}), key: value}
                 continue
             raise ConfigError(f"unknown setting {dotted!r}{nearest(key, list(known))}")

@@ -1,88 +1,111 @@
 """From names and JSON to plug-ins: the built-in ones and those of other packages' entry points.
 
-A plug-in is imported only when it is asked for, so a heavy library costs nothing until then.
+A plug-in is a frozen dataclass: its fields are its settings. It is imported only when it is asked
+for, so a heavy library costs nothing until then. To add one, write its file and a line in BUILT_IN,
+or register it as an entry point of another package.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from seqto.errors import ConfigError, nearest
 
+DEVICES, TASKS, STRATEGIES = "seqto.devices", "seqto.tasks", "seqto.strategies"
+TRANSFORMS, DATA, SOURCES = "seqto.transforms", "seqto.data", "seqto.sources"
+
+
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
-    "seqto.devices": {"ort": "seqto.devices.ort:Ort", "tvm": "seqto.devices.tvm.device:Tvm"},
-    "seqto.tasks": {"classification": "seqto.tasks.classification:Classification"},
-    "seqto.strategies": {
+    DEVICES: {"ort": "seqto.devices.ort:Ort", "tvm": "seqto.devices.tvm.device:Tvm"},
+    TASKS: {"classification": "seqto.tasks.classification:Classification"},
+    STRATEGIES: {
         "stepwise": "seqto.search.strategies.stepwise:Stepwise",
         "frontier": "seqto.search.strategies.frontier:Frontier",
         "evolve": "seqto.search.strategies.evolve:Evolve",
     },
-    "seqto.transforms": {
+    TRANSFORMS: {
         "equalize": "seqto.transforms.equalize:Equalize",
         "smooth": "seqto.transforms.smooth:Smooth",
         "denormals": "seqto.transforms.denormals:Denormals",
+    },
+    DATA: {
+        "images": "seqto.data.pictures:Pictures",
+        "arrays": "seqto.data.arrays:Arrays",
+        "random": "seqto.data.random_inputs:RandomInputs",
+    },
+    SOURCES: {
+        "file": "seqto.model.sources.file:File",
+        "folder": "seqto.model.sources.folder:Folder",
+        "hub": "seqto.model.sources.hub:Hub",
     },
 }
 
 
 NAMES: Mapping[str, str] = {
-    "seqto.devices": "device",
-    "seqto.tasks": "task",
-    "seqto.strategies": "strategy",
-    "seqto.transforms": "transform",
+    DEVICES: "device",
+    TASKS: "task",
+    STRATEGIES: "strategy",
+    TRANSFORMS: "transform",
+    DATA: "data source",
+    SOURCES: "model source",
 }
 
 
-def _targets(group: str) -> dict[str, str]:
+def targets(group: str) -> dict[str, str]:
     """Kind → `module:Class`, of the built-in plug-ins and of other packages'."""
     from importlib.metadata import entry_points
 
-    targets = dict(BUILT_IN[group])
+    found = dict(BUILT_IN[group])
     for entry in entry_points(group=group):
-        targets.setdefault(entry.name, entry.value)
-    return targets
+        found.setdefault(entry.name, entry.value)
+    return found
 
 
 def kinds_with(group: str, setting: str) -> list[str]:
     """Kinds of a group whose plug-in has a field of this name; those that load here."""
-    import contextlib
-    import dataclasses
-
     found = []
-    for kind in _targets(group):
+    for kind in targets(group):
         with contextlib.suppress(Exception):  # another package's plug-in may be broken
-            plugin = find(group, kind)
-            if setting in {f.name for f in dataclasses.fields(plugin)}:
+            if setting in fields_of(find(group, kind)):
                 found.append(kind)
     return found
 
 
 def find(group: str, kind: str) -> Any:
-    """The class that a kind names, e.g. find("seqto.devices", "tvm")."""
-    targets = _targets(group)
-    if kind not in targets:
-        near, known = nearest(kind, list(targets)), ", ".join(targets)
-        raise ConfigError(f"unknown {NAMES[group]} {kind!r}{near} (known: {known})")
-    module, _, name = targets[kind].partition(":")
+    """Return the class that a kind names, e.g. find("seqto.devices", "tvm")."""
+    known = targets(group)
+    if kind not in known:
+        near, names = nearest(kind, list(known)), ", ".join(known)
+        raise ConfigError(f"unknown {NAMES[group]} {kind!r}{near} (known: {names})")
+    module, _, name = known[kind].partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def fields_of(plugin: Any) -> list[str]:
+    """Return the names of a plug-in's settings; empty when it is no dataclass."""
+    if not dataclasses.is_dataclass(plugin):
+        return []
+    return [f.name for f in dataclasses.fields(plugin) if f.init]
 
 
 def build(group: str, settings: Mapping[str, Any]) -> Any:
     """An instance from {"kind": …, field: value}; unknown fields are errors with near names."""
-    import dataclasses
-
     values = dict(settings)
     kind = values.pop("kind")
     plugin = find(group, kind)
     if dataclasses.is_dataclass(plugin):
-        known = [f.name for f in dataclasses.fields(plugin)]
+        known = fields_of(plugin)
         for key in values:
             if key not in known:
-                raise ConfigError(f"{group} {kind!r} has no setting {key!r}{nearest(key, known)}")
+                raise ConfigError(
+                    f"{NAMES[group]} {kind!r} has no setting {key!r}{nearest(key, known)}"
+                )
     return plugin(**values)
 
 
 def device_from_json(data: Mapping[str, Any]) -> Any:
-    return build("seqto.devices", data)
+    return build(DEVICES, data)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Array = NDArray[np.generic]
     Feeds = Mapping[str, Array]
+    Label = int | Array
 
 
 Json = dict[str, Any]
@@ -177,7 +178,7 @@ class Sample:
     """One input as it comes from a data source, before normalisation."""
 
     inputs: Mapping[str, Array]  # by input name; "" for the model's only input
-    label: int | None
+    label: Label | None  # a class number, or an array as the task understands it
     name: str
 
 

@@ -116,7 +116,6 @@ def test_python_objects_are_never_loaded(tmp_path: Path, save: Any) -> None:
         ({"x": np.zeros((0, 2))}, "no rows"),
         ({"x": np.float32(1)}, "single number"),
         ({}, "no input"),
-        ({"x": np.zeros((3, 2)), "labels": np.zeros(3)}, "labels .* float64"),
         ({"x": np.zeros((3, 2)), "calibration_rows": np.array([5])}, "beyond its 3 rows"),
         ({"x": np.zeros((3, 2)), "calibration_rows": np.array([0.5])}, "list of rows"),
     ],
@@ -168,3 +167,14 @@ def test_files_are_mapped_not_loaded(tmp_path: Path, save: Any) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < rows.nbytes  # 4.9 MB; chunks of 1 MB are copied
+
+
+def test_labels_may_be_arrays_of_any_shape() -> None:
+    boxes = np.arange(24, dtype=np.float32).reshape(3, 2, 4)
+    label = Arrays({"x": np.zeros((3, 2)), "labels": boxes}).read(1).label
+    np.testing.assert_array_equal(np.asarray(label), boxes[1])
+
+
+def test_a_column_of_class_numbers_is_a_list_of_them() -> None:
+    data = Arrays({"x": np.zeros((3, 2)), "labels": np.array([[4], [5], [6]])})
+    assert [data.read(i).label for i in range(3)] == [4, 5, 6]

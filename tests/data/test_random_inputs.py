@@ -53,3 +53,8 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         RandomInputs(0, 0, SPECS)
     with pytest.raises(DataError, match="give real data"):
         RandomInputs(1, 0, (InputSpec("text", (None, 1), "U8"),)).read(0)
+
+
+def test_more_samples_than_a_length_can_say_are_refused() -> None:
+    with pytest.raises(DataError, match="random samples"):
+        RandomInputs(99999999999999999999, 0, ())

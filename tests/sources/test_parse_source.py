@@ -46,3 +46,19 @@ def test_a_local_file_needs_no_hub_library() -> None:
         "sys.exit(any(m in sys.modules for m in heavy))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_source_of_another_package_is_named_before_a_colon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "shelf-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[seqto.sources]\nshelf = shelf_source:Shelf\n")
+    (tmp_path / "shelf_source.py").write_text(
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\nclass Shelf:\n    spec: str\n    offline: bool = False\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    source = parse_source("shelf:a/b", cache_dir="c", endpoint=None, offline=True)
+    assert (type(source).__name__, source.spec, source.offline) == ("Shelf", "shelf:a/b", True)  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import pytest
 import nets
 from seqto import tune
 from seqto.api import Result
+from seqto.errors import DataError
 from seqto.tasks.classification import Classification
 
 
@@ -88,3 +89,10 @@ def test_other_findings_are_told_beside_the_caution(tmp_path: Path) -> None:
     # found on a detector: the caution came first and kept the menu's refusals from being told
     report = mapped(tmp_path, constraints__max_opset=17).report
     assert {"task", "menu"} <= {f["kind"] for f in report["findings"]}
+
+
+def test_labels_that_are_no_class_numbers_are_refused() -> None:
+    scores = np.zeros((3, 5), np.float32)
+    for labels in (np.zeros((3, 5)), np.zeros(3), np.zeros((3, 2), int)):
+        with pytest.raises(DataError, match="one class number per sample"):
+            Classification().correct([scores], labels)

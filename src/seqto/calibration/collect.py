@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from seqto.calibration.ranges import BINS, range_by
 from seqto.calibration.statistics import Statistics
-from seqto.data.store import rows_that_count
 from seqto.errors import DataError
+from seqto.model.batch import rows_that_count
 from seqto.model.float_session import run_for, session_with_outputs, tensors_of
 from seqto.model.layers import CONVOLUTIONS, input_axis
 from seqto.model.prepare import Prepared

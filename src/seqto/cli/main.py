@@ -1,26 +1,27 @@
-"""The commands. Catches SeqtoError and nothing else: anything else is a bug and shows itself.
+"""The commands: parse, call api.py, print.
 
-Exit codes: 0 done, 2 bad input, 3 no trial meets --max-loss (or a comparison got worse),
-130 Ctrl-C.
+It catches SeqtoError and nothing else: anything else is a bug and shows itself. Exit codes: 0 done,
+2 bad input, 3 no trial meets --max-loss (or a comparison got worse), 130 Ctrl-C. What a command
+needs is imported in its function, so that `seqto --help` is quick.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqto.cli.options import make_parser, settings_from, settings_overrides
+from seqto.cli.options import make_parser
 from seqto.errors import ConfigError, SeqtoError
 from seqto.files import given_path
 
 if TYPE_CHECKING:
     from seqto.api import Result
-    from seqto.config import Settings
-    from seqto.records import Json
+    from seqto.study.setup import Job
 
 EXIT_BAD_INPUT = 2
 
@@ -31,34 +32,46 @@ EXIT_GATE = 3
 EXIT_INTERRUPTED = 130
 
 
+RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `seqto` command."""
     parser = make_parser()
     options = parser.parse_args(arguments)
+    if options.version:
+        return print_version()
     if options.command is None:
         parser.print_help()
         return EXIT_BAD_INPUT
     try:
-        code: int = RUN[options.command](options)
+        code: int = COMMANDS[options.command](options)
     except SeqtoError as error:
         print(f"seqto: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
-        print("seqto: interrupted; the same command goes on from here", file=sys.stderr)
+        more = "; the same command continues the run" if options.command in RESUMED else ""
+        print(f"seqto: interrupted{more}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return 0
     return code
 
 
+def print_version() -> int:
+    from seqto.record.environment import version
+
+    print(f"seqto {version()}")
+    return 0
+
+
 # ------------------------------------------------------------------------------------- commands
 
 
-def run_tune(options: argparse.Namespace) -> int:
+def tune(options: argparse.Namespace) -> int:
     from seqto.record.own_files import check_run_folder
 
-    settings = settings_from(options)
-    jobs = _jobs(options, settings)
+    jobs = _jobs(options)
     for job in jobs:  # all of them before the first is begun
         check_run_folder(job.out)
     if options.dry_run:
@@ -69,238 +82,110 @@ def run_tune(options: argparse.Namespace) -> int:
         return 0
     results = [_tuned(options, job) for job in jobs]
     if len(results) > 1 and not options.json:
-        from rich.console import Console
-
         from seqto.report.terminal import runs_table
 
-        Console().print(runs_table([(r.folder, r.report) for r in results]))
+        _print(runs_table([(r.folder, r.report) for r in results]))
     return _exit_code(results)
 
 
-def _exit_code(results: Sequence[Result]) -> int:
-    """The gate first; then 2 for results that could not be written, which are named."""
-    for sentence in [s for r in results for s in r.not_written]:
-        print(f"seqto: {sentence}", file=sys.stderr)
-    if any(r.met_max_loss is False for r in results):
-        return EXIT_GATE
-    return EXIT_BAD_INPUT if any(r.not_written for r in results) else 0
-
-
-def _jobs(options: argparse.Namespace, settings: Settings) -> list[Any]:
-    import dataclasses
-
-    from seqto.model.sources import parse_source
-    from seqto.study.setup import check_settings, fetch, make_job
-
-    check_settings(settings)
-    paths = options.models or ([settings.model.path] if settings.model.path else [])
-    if not paths:
-        raise ConfigError("no model: name one, or give --config with model.path")
-    found = []
-    for path in paths:
-        own = dataclasses.replace(settings, model=dataclasses.replace(settings.model, path=path))
-        found += [(fetched, own) for fetched in fetch(own, parse_source)]
-    out = given_path(options.out, "--out")
-    several = len(found) > 1
-    names = _distinct([fetched.name for fetched, _ in found])
-    return [
-        make_job(fetched, out / name if several else out, own)
-        for (fetched, own), name in zip(found, names, strict=True)
-    ]
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Folder names: nothing of a model's name may leave the run folder."""
-    safe = ["".join(c if c.isalnum() or c in "-_.+" else "-" for c in n).strip(".") for n in names]
-    taken = {n.casefold() for n in safe if n and _count(safe, n) == 1}
-    found = []
-    for i, name in enumerate(safe):
-        own = name
-        if not name or _count(safe, name) > 1:
-            own = f"{name or 'model'}-{i}"
-            while own.casefold() in taken:
-                own += "-"
-            taken.add(own.casefold())
-        found.append(own)
-    return found
-
-
-def _count(names: list[str], name: str) -> int:
-    """How many of them are one folder on a disk that does not tell capitals apart."""
-    return sum(n.casefold() == name.casefold() for n in names)
-
-
-def _tuned(options: argparse.Namespace, job: Any) -> Result:
-    from seqto.api import run
-    from seqto.cli.progress import watch
-
-    with watch(job, quiet=options.quiet, as_json=options.json) as watched:
-        server = _live(options, job)
-        try:
-            result = run(watched)
-        finally:
-            if server is not None:
-                server.shutdown()
-    _show(options, result)
-    return result
-
-
-def _live(options: argparse.Namespace, job: Any) -> Any:
-    if not getattr(options, "serve", False):
-        return None
-    from seqto.report.live import start
-
-    server = start(job.out, port=0)
-    print(f"live page: http://127.0.0.1:{server.server_address[1]}/", file=sys.stderr)
-    return server
-
-
-def _show(options: argparse.Namespace, result: Result) -> None:
-    if options.json:
-        picks = dict(result.recommended)
-        line = {"event": "result", "folder": result.folder, "recommended": picks}
-        print(json.dumps({**line, "front": list(result.front)}))
-        return
-    from rich.console import Console
-
-    from seqto.report.terminal import summary
-
-    Console().print(summary(result.report, folder=result.folder))
-
-
-def run_demo(options: argparse.Namespace) -> int:
+def demo(options: argparse.Namespace) -> int:
+    from seqto.cli.settings import overrides_from
     from seqto.demo.run import demo_job
 
-    options.config = None
-    job = demo_job(given_path(options.out, "--out"), settings_overrides(options))
+    job = demo_job(given_path(options.out, "--out"), overrides_from(options))
     return _exit_code([_tuned(options, job)])
 
 
-def run_analyze(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
+def analyze(options: argparse.Namespace) -> int:
+    from seqto.api import run_analyze
     from seqto.report.terminal import layers_table
-    from seqto.study.one_shot import analyze
 
-    settings = settings_from(options)
-    for job in _jobs(options, settings):
-        report = analyze(job)
+    for job in _jobs(options):
+        report = run_analyze(job)
         if options.json:
             print(json.dumps(report["model"]["layers"]))
         else:
-            Console().print(layers_table(report))
+            _print(layers_table(report))
             print(f"written: {job.out / 'analysis.json'}, {job.out / 'plots'}")
     return 0
 
 
-def run_diagnose(options: argparse.Namespace) -> int:
-    from seqto.study.diagnose import sentences
-    from seqto.study.one_shot import diagnose_job
+def diagnose(options: argparse.Namespace) -> int:
+    from seqto.api import run_diagnose
 
-    settings = settings_from(options)
-    for job in _jobs(options, settings):
-        findings = diagnose_job(job)
+    for job in _jobs(options):
+        findings = run_diagnose(job)
         if options.json:
             print(json.dumps(findings))
         else:
-            print("\n".join(sentences(findings)))
+            print("\n".join(str(finding["message"]) for finding in findings))
     return 0
 
 
-def run_report(options: argparse.Namespace) -> int:
-    from seqto.api import write_outputs
-    from seqto.report import csv_file, json_file, markdown
+def report(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.report import csv_file, markdown, terminal
 
-    folder = Path(options.folder)
-    events = _events(folder)
+    folder = str(options.folder)
     if options.format == "all":
-        result = write_outputs(folder, events)
-        from rich.console import Console
-
-        from seqto.report.terminal import summary
-
-        Console().print(summary(result.report, folder=str(folder)))
+        result = api.report(folder)
+        _print(terminal.summary(result.report, folder=folder))
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)
         return _exit_code([result])
-    report = json_file.build_report(events)
+    content = api.read_report(folder)
     if options.format == "md":
-        print(markdown.summary(report, folder=str(folder)))
+        print(markdown.summary(content, folder=folder))
     elif options.format == "csv":
-        print(csv_file.front_csv(report), end="")
+        print(csv_file.front_csv(content), end="")
     else:
-        print(json.dumps(report, indent=1))
+        print(json.dumps(content, indent=1))
     return 0
 
 
-def _events(folder: Path) -> list[Json]:
-    from seqto.record.journal import read_events
+def export(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.settings import overrides_from
     from seqto.record.own_files import JOURNAL
 
-    if not (folder / JOURNAL).is_file():
-        raise ConfigError(f"{str(folder)!r} is no run folder: it has no {JOURNAL}")
-    return read_events(folder / JOURNAL)
-
-
-def run_export(options: argparse.Namespace) -> int:
-    from seqto.assembly.rebuild import rebuild
-    from seqto.files import write_file
-    from seqto.report.json_file import build_report
-    from seqto.report.models import pick, trials_of
-    from seqto.study.export_path import check_output
-
     source, output = Path(options.source), given_path(options.output, "--output")
-    check_output(output, source)
-    if not source.is_dir() or not (source / "journal.jsonl").is_file():
+    if not (source / JOURNAL).is_file():
         if options.trial is not None or options.pick is not None:
             raise ConfigError(f"{str(source)!r} is no run folder: --trial and --pick need one")
-        return _export_without_run(options, output)
-    said = settings_overrides(options)
-    if said:
+        return _quantize(options, output)
+    given = overrides_from(options)
+    if given:
         raise ConfigError(
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
-            f"{next(iter(said))} cannot change them; to quantize anew, give the model file"
+            f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
-    events = _events(source)
-    trials = trials_of(events)
-    number = options.trial
-    if number is None:
-        number = pick(build_report(events), options.pick or "balanced")
-    if number not in trials:
-        raise ConfigError(f"no trial {number} in {source}: it has 0 to {max(trials, default=-1)}")
-    data = rebuild(source, trials[number])
-    check_output(output, source)  # again: another program may have written it since
-    write_file(output, data, error=ConfigError)
-    print(f"trial {number}: {len(data):,} bytes → {output}")
+    saved = api.export(source, output, trial=options.trial, pick=options.pick or "balanced")
+    print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
     return 0
 
 
-def _export_without_run(options: argparse.Namespace, output: Path) -> int:
-    from seqto.study.one_shot import quantize_once, settings_for_one
+def _quantize(options: argparse.Namespace, output: Path) -> int:
+    from seqto import api
+    from seqto.cli.settings import overrides_from
 
-    options.models, options.config = [options.source], None
-    options.out = str(output.parent)
-    (job,) = _jobs(options, settings_for_one(settings_from(options)))
-    made = quantize_once(job, output)
-    print(f"{made['layers']} layers quantized: {made['size_bytes']:,} bytes → {output}")
+    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
+    saved = api.quantize(options.source, output, **given)
+    print(f"{saved.layers} layers quantized: {saved.size_bytes:,} bytes → {output}")
     return 0
 
 
-def run_compare(options: argparse.Namespace) -> int:
-    from rich.console import Console
+def compare(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.report.compare import compare_table, verdict_sentence
 
-    from seqto.report.compare import compare, compare_table, verdict_sentence
-    from seqto.report.json_file import build_report
-
-    reports = [build_report(_events(Path(f))) for f in (options.before, options.after)]
     margin = options.fail_if_worse
-    result = compare(reports[0], reports[1], margin=0.0 if margin is None else margin)
-    Console().print(compare_table(result))
+    result = api.compare(options.before, options.after, margin=margin or 0.0)
+    _print(compare_table(result))
     print(verdict_sentence(result))
     return EXIT_GATE if margin is not None and result["worse"] else 0
 
 
-def run_serve(options: argparse.Namespace) -> int:
+def serve(options: argparse.Namespace) -> int:
     from seqto.report.live import start
 
     folder = Path(options.folder)
@@ -315,8 +200,7 @@ def run_serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def run_devices(_options: argparse.Namespace) -> int:
-    from rich.console import Console
+def devices(_options: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
@@ -326,21 +210,83 @@ def run_devices(_options: argparse.Namespace) -> int:
     for name, usable, reason in usable_devices():
         # as text: brackets in a reason ("seqto[tvm]") are no markup
         table.add_row(Text(name), "yes" if usable else "no", Text(reason))
-    Console().print(table)
+    _print(table)
     return 0
 
 
-RUN = {
-    "tune": run_tune,
-    "demo": run_demo,
-    "analyze": run_analyze,
-    "diagnose": run_diagnose,
-    "report": run_report,
-    "export": run_export,
-    "compare": run_compare,
-    "serve": run_serve,
-    "devices": run_devices,
+COMMANDS = {
+    "tune": tune,
+    "demo": demo,
+    "analyze": analyze,
+    "diagnose": diagnose,
+    "report": report,
+    "export": export,
+    "compare": compare,
+    "serve": serve,
+    "devices": devices,
 }
+
+
+# ------------------------------------------------------------------------------- common parts
+
+
+def _jobs(options: argparse.Namespace) -> list[Job]:
+    """One set-up for each model that is named."""
+    from seqto.cli.settings import settings_from
+    from seqto.study.setup import make_jobs
+
+    out = given_path(options.out, "--out")
+    return make_jobs(settings_from(options), options.models, out=out)
+
+
+def _tuned(options: argparse.Namespace, job: Job) -> Result:
+    from seqto.api import run_tune
+    from seqto.cli.progress import watch
+
+    with (
+        watch(job, quiet=options.quiet, as_json=options.json) as watched,
+        _live_page(options, job.out),
+    ):
+        result = run_tune(watched)
+    if options.json:
+        line = {"event": "result", "folder": result.folder, "recommended": result.recommended}
+        print(json.dumps({**line, "front": list(result.front)}))
+    else:
+        from seqto.report.terminal import summary
+
+        _print(summary(result.report, folder=result.folder))
+    return result
+
+
+@contextlib.contextmanager
+def _live_page(options: argparse.Namespace, folder: Path) -> Iterator[None]:
+    """Serve the live page meanwhile, if the user asks for it."""
+    if not getattr(options, "serve", False):
+        yield
+        return
+    from seqto.report.live import start
+
+    server = start(folder, port=0)
+    print(f"live page: http://127.0.0.1:{server.server_address[1]}/", file=sys.stderr)
+    try:
+        yield
+    finally:
+        server.shutdown()
+
+
+def _exit_code(results: Sequence[Result]) -> int:
+    """The gate first; then 2 for results that could not be written, which are named."""
+    for sentence in [s for r in results for s in r.not_written]:
+        print(f"seqto: {sentence}", file=sys.stderr)
+    if any(r.met_max_loss is False for r in results):
+        return EXIT_GATE
+    return EXIT_BAD_INPUT if any(r.not_written for r in results) else 0
+
+
+def _print(content: Any) -> None:
+    from rich.console import Console
+
+    Console().print(content)
 
 
 if __name__ == "__main__":

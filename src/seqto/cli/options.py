@@ -1,59 +1,177 @@
-"""The words of the command line: commands, options, and the settings that they stand for."""
+"""The commands and options of the command line, and the setting that each option stands for.
+
+This module imports nothing of the package, so that `seqto --help` is quick. The defaults in the
+help texts are those of config.py; a test compares them.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
 
-from seqto.errors import ConfigError
-
-if TYPE_CHECKING:
-    from seqto.config import Settings
-
-# option → setting; what has no option of its own is reached with --set
-OPTIONS: dict[str, tuple[str, Any, str]] = {
-    "--mode": ("quantize.mode", str, "static, dynamic or weight"),
-    "--strategy": ("search.strategy", str, "frontier, stepwise or evolve"),
-    "--order": ("search.order", str, "stepwise: worst, reverse or random"),
-    "--output-name": ("task.output", str, "the output of the model that is judged"),
-    "--device": ("device.kind", str, "ort, tvm, or a plug-in"),
-    "--seed": ("search.seed", int, "of the strategy"),
-    "--jobs": ("search.jobs", int, "workers; 0 = one a core"),
-    "--max-trials": ("search.max_trials", int, "end after this many trials"),
-    "--max-minutes": ("search.max_minutes", float, "end after this time, then report"),
-    "--max-loss": ("search.max_loss", float, "gate: exit 3 when no trial loses as little"),
-    "--max-opset": ("constraints.max_opset", int, "highest opset of the result"),
-}
+MODEL, QUANTIZATION, SEARCH = "model and data", "quantization", "search"
+DEVICE, OTHER, OUTPUT = "device", "other settings", "output"
 
 
-LIST_OPTIONS: dict[str, tuple[str, str]] = {
-    "--objectives": ("search.objectives", "of loss, size, latency, accuracy_drop"),
-    "--exclude": ("quantize.exclude", "nodes or layers that stay float"),
-    "--skip": ("quantize.skip", "rules: depthwise, first, last"),
-    "--transforms": ("quantize.transforms", "equalize, smooth-0.5, denormals, bias-correction"),
-}
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option that stands for a setting; settings without one are reached with --set."""
+
+    name: str
+    setting: str
+    metavar: str
+    help: str
+    default: str
+    group: str
+    type: type = str
+    many: bool = False
 
 
-class _Version(argparse.Action):
-    """Looks the version up only when somebody asks."""
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "--output-name",
+        "task.output",
+        "NAME",
+        "output of the model that is judged",
+        "first suitable one",
+        MODEL,
+    ),
+    Option("--mode", "quantize.mode", "MODE", "static, dynamic or weight", "static", QUANTIZATION),
+    Option(
+        "--exclude",
+        "quantize.exclude",
+        "NAME",
+        "nodes or layers that stay float",
+        "none",
+        QUANTIZATION,
+        many=True,
+    ),
+    Option(
+        "--skip",
+        "quantize.skip",
+        "RULE",
+        "layers that stay float by rule: depthwise, first, last",
+        "none",
+        QUANTIZATION,
+        many=True,
+    ),
+    Option(
+        "--transforms",
+        "quantize.transforms",
+        "NAME",
+        "changes of the float model: equalize, smooth-0.5, denormals, bias-correction",
+        "none",
+        QUANTIZATION,
+        many=True,
+    ),
+    Option(
+        "--max-opset",
+        "constraints.max_opset",
+        "OPSET",
+        "highest opset of the result",
+        "no limit",
+        QUANTIZATION,
+        type=int,
+    ),
+    Option(
+        "--strategy", "search.strategy", "NAME", "frontier, stepwise or evolve", "frontier", SEARCH
+    ),
+    Option(
+        "--objectives",
+        "search.objectives",
+        "NAME",
+        "figures to make small: loss, size, latency, accuracy_drop",
+        "loss size latency",
+        SEARCH,
+        many=True,
+    ),
+    Option(
+        "--order", "search.order", "ORDER", "of stepwise: worst, reverse, random", "worst", SEARCH
+    ),
+    Option("--seed", "search.seed", "N", "seed of the strategy", "0", SEARCH, type=int),
+    Option(
+        "--max-trials",
+        "search.max_trials",
+        "N",
+        "trials after which the search ends",
+        "no limit",
+        SEARCH,
+        type=int,
+    ),
+    Option(
+        "--max-minutes",
+        "search.max_minutes",
+        "MINUTES",
+        "time after which the search ends and the report is written",
+        "no limit",
+        SEARCH,
+        type=float,
+    ),
+    Option(
+        "--max-loss",
+        "search.max_loss",
+        "SHARE",
+        "largest loss accepted: exit code 3 when no trial meets it",
+        "no limit",
+        SEARCH,
+        type=float,
+    ),
+    Option("--device", "device.kind", "KIND", "ort, tvm, or a plug-in's name", "ort", DEVICE),
+    Option(
+        "--jobs",
+        "search.jobs",
+        "N",
+        "number of workers; 0: one per core",
+        "0",
+        DEVICE,
+        type=int,
+    ),
+)
 
-    def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> None:
-        from seqto.record.environment import version
 
-        print(f"seqto {version()}")
-        parser.exit()
+EXPORT = ("--mode", "--exclude", "--skip", "--transforms", "--max-opset", "--device")
+
+
+EXIT_CODES = """\
+exit codes:
+  0    done
+  2    bad input: one line says what is wrong and what to do
+  3    no trial meets --max-loss, or compare --fail-if-worse found it worse
+  130  interrupted; tune and demo continue with the same command"""
+
+
+TUNE_EXAMPLES = """\
+examples:
+  seqto tune model.onnx --data pictures/ --preset imagenet-torch --out run
+  seqto tune model.onnx --data random:100 --out runs/quick --max-minutes 2
+  seqto tune --config tune.toml --out runs/model --max-loss 0.02
+  seqto tune models/*.onnx --data samples.npz --out runs --objectives loss size
+  seqto tune model.onnx --data pictures/ --out runs/model --dry-run"""
+
+
+EXPORT_EXAMPLES = """\
+examples:
+  seqto export runs/model -o model-int8.onnx
+  seqto export runs/model --trial 3 -o trial-3.onnx
+  seqto export model.onnx --data pictures/ --skip first last -o model-int8.onnx
+  seqto export model.onnx --mode weight -o model-weights-int8.onnx"""
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="seqto",
         description="Selective post-training quantization of ONNX models, measured on your device.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and leave")
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     _add_tune(commands)
     _add_demo(commands)
     _add_analyze(commands)
+    _add_diagnose(commands)
     _add_report(commands)
     _add_export(commands)
     _add_compare(commands)
@@ -62,150 +180,213 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+def _add(
+    commands: Any, name: str, text: str, *, usage: str = "", examples: str = ""
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        description=text,
+        usage=f"seqto {name} {usage}" if usage else None,
+        epilog=examples or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     return parser
 
 
 def _add_tune(commands: Any) -> None:
-    parser = _add(commands, "tune", "search, measure, report")
-    _model_options(parser)
-    parser.add_argument("--out", required=True, help="run folder; the same one again resumes")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
-    parser.add_argument("--serve", action="store_true", help="show the live page while running")
-    _output_options(parser)
+    parser = _add(
+        commands,
+        "tune",
+        "search for the best plans, measure them, write the report",
+        usage="[MODEL ...] --out FOLDER [options]",
+        examples=TUNE_EXAMPLES,
+    )
+    _add_model_options(parser)
+    _add_setting_options(parser)
+    group = _output_group(parser, "run folder; a folder that is given again is resumed")
+    group.add_argument("--dry-run", action="store_true", help="print what would be done")
+    group.add_argument("--serve", action="store_true", help="serve the live page while running")
 
 
 def _add_demo(commands: Any) -> None:
-    parser = _add(commands, "demo", "the main job on an embedded model, no download")
-    parser.add_argument("--out", default="seqto-demo", help="run folder (default: seqto-demo)")
-    _setting_options(parser)
-    _output_options(parser)
+    parser = _add(commands, "demo", "tune an embedded model, without a download", usage="[options]")
+    _add_setting_options(parser, hidden=("--output-name",))
+    _output_group(parser, "run folder", default="seqto-demo")
 
 
 def _add_analyze(commands: Any) -> None:
-    parser = _add(commands, "analyze", "layer analysis only: table, JSON, plot")
-    _model_options(parser)
-    parser.add_argument("--out", required=True, help="folder for the analysis")
-    _output_options(parser)
-    diagnose = _add(commands, "diagnose", "name the causes of the loss, and cures")
-    _model_options(diagnose)
-    diagnose.add_argument("--out", required=True, help="run folder")
-    _output_options(diagnose)
+    parser = _add(
+        commands,
+        "analyze",
+        "rank the layers by their error: table, JSON, plot",
+        usage="[MODEL ...] --out FOLDER [options]",
+    )
+    _add_model_options(parser)
+    _add_setting_options(parser, hidden=_of_group(SEARCH))
+    _output_group(parser, "folder for the analysis; it may be a run folder")
+
+
+def _add_diagnose(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "diagnose",
+        "find the causes of the loss, and remedies",
+        usage="[MODEL ...] --out FOLDER [options]",
+    )
+    _add_model_options(parser)
+    _add_setting_options(parser, hidden=_of_group(SEARCH))
+    _output_group(parser, "folder for the diagnosis; it may be a run folder")
 
 
 def _add_report(commands: Any) -> None:
-    parser = _add(commands, "report", "make the report again from a run folder alone")
-    parser.add_argument("folder", help="a run folder")
-    parser.add_argument("--format", choices=("all", "md", "json", "csv"), default="all")
+    parser = _add(commands, "report", "write the report again from a run folder alone")
+    parser.add_argument("folder", metavar="FOLDER", help="a run folder")
+    parser.add_argument(
+        "--format",
+        choices=("all", "md", "json", "csv"),
+        default="all",
+        help="all: write every file; md, json, csv: print (default: all)",
+    )
 
 
 def _add_export(commands: Any) -> None:
-    parser = _add(commands, "export", "rebuild a trial's model, bit for bit")
-    parser.add_argument("source", help="a run folder, or a model (with --exclude and --data)")
-    parser.add_argument("-o", "--output", required=True, help="the .onnx file to write")
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--trial", type=int, help="number of the trial")
-    group.add_argument(
-        "--pick", help="balanced (default), loss, size, latency, drop_in, small or fast"
+    parser = _add(
+        commands,
+        "export",
+        "write the model of a trial, or quantize a model without a search",
+        usage="SOURCE -o FILE [options]",
+        examples=EXPORT_EXAMPLES,
     )
-    _data_options(parser)
-    _setting_options(parser)
+    parser.add_argument("source", metavar="SOURCE", help="a run folder, or a model")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write"
+    )
+    trial = parser.add_argument_group("from a run folder").add_mutually_exclusive_group()
+    trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
+    trial.add_argument(
+        "--pick",
+        metavar="NAME",
+        help="loss, size, latency, drop_in, small, fast or balanced (default: balanced)",
+    )
+    model = parser.add_argument_group("from a model")
+    _add_data_options(model, labels=False)
+    for option in OPTIONS:
+        if option.name in EXPORT:
+            _add_option(model, option)
+    _add_set(model)
 
 
 def _add_compare(commands: Any) -> None:
-    parser = _add(commands, "compare", "two runs side by side")
-    parser.add_argument("before", help="a run folder; its journal.jsonl is enough")
-    parser.add_argument("after", help="another one")
+    parser = _add(commands, "compare", "compare two runs")
+    parser.add_argument("before", metavar="BEFORE", help="a run folder; its journal is enough")
+    parser.add_argument("after", metavar="AFTER", help="the run folder to compare with it")
     parser.add_argument(
-        "--fail-if-worse", type=float, metavar="MARGIN", help="exit 3 beyond this margin"
+        "--fail-if-worse",
+        type=float,
+        metavar="MARGIN",
+        help="exit code 3 when it is worse by more than this (default: never)",
     )
 
 
 def _add_serve(commands: Any) -> None:
-    parser = _add(commands, "serve", "the live page of a run, or of a folder of runs")
-    parser.add_argument("folder", help="a run folder, or one that holds several")
-    parser.add_argument("--port", type=int, default=0, help="0 = any free one")
-
-
-def _add_devices(commands: Any) -> None:
-    _add(commands, "devices", "what is usable here, and why the rest is not")
-
-
-def _model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="*", help="files, folders, patterns or hub:OWNER/NAME")
-    parser.add_argument("--config", help="a TOML file; command-line options override it")
-    _data_options(parser)
-    _setting_options(parser)
-
-
-def _data_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", help="a folder of pictures, an .npz, or random:COUNT")
-    parser.add_argument("--labels", help="a CSV of file and class")
-    parser.add_argument("--preset", help="preprocessing, e.g. imagenet-torch")
-
-
-def _setting_options(parser: argparse.ArgumentParser) -> None:
-    for option, (dotted, kind, text) in OPTIONS.items():
-        parser.add_argument(option, dest=dotted, type=kind, help=text)
-    for option, (dotted, text) in LIST_OPTIONS.items():
-        parser.add_argument(option, dest=dotted, nargs="+", help=text)
+    parser = _add(commands, "serve", "serve the live page of a run, or of a folder of runs")
+    parser.add_argument("folder", metavar="FOLDER", help="a run folder, or one with several")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any other setting"
+        "--port", type=int, default=0, metavar="N", help="0: any free one (default: 0)"
     )
 
 
-def _output_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("-q", "--quiet", action="store_true", help="print the result only")
-    group.add_argument("--json", action="store_true", help="one JSON object a line")
+def _add_devices(commands: Any) -> None:
+    _add(commands, "devices", "list the devices that work here, and why others do not")
 
 
-# ------------------------------------------------------------------------------------- settings
+# ------------------------------------------------------------------------------------- options
 
 
-def settings_from(options: argparse.Namespace) -> Settings:
-    """Config file, then options, then --set: the later wins."""
-    from seqto import config
-
-    tables = config.read_toml(options.config) if getattr(options, "config", None) else {}
-    return config.make(tables, settings_overrides(options))
+def _of_group(group: str) -> tuple[str, ...]:
+    return tuple(o.name for o in OPTIONS if o.group == group)
 
 
-def settings_overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Only what was said on the command line, as dotted keys."""
-    from seqto import config
-
-    said = {d: getattr(options, d, None) for d, _, _ in OPTIONS.values()}
-    found = {dotted: value for dotted, value in said.items() if value is not None}
-    for dotted, _ in LIST_OPTIONS.values():
-        if (items := getattr(options, dotted, None)) is not None:
-            found[dotted] = [x for item in items for x in _split(dotted, item)]
-    found.update(_data_overrides(options))
-    found.update(dict(config.parse_assignment(text) for text in options.set))
-    return found
+def _group(parser: argparse.ArgumentParser, title: str) -> Any:
+    """Return the parser's group of that title; it is made when it is not there."""
+    known = {g.title: g for g in parser._action_groups}
+    return known.get(title) or parser.add_argument_group(title)
 
 
-def _split(dotted: str, item: str) -> list[str]:
-    """Commas separate too, but a node's name may hold one."""
-    return [item] if dotted == "quantize.exclude" else [x for x in item.split(",") if x]
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    group = _group(parser, MODEL)
+    group.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="files, folders, patterns or hub:OWNER/NAME (default: model.path of --config)",
+    )
+    group.add_argument(
+        "--config", metavar="FILE", help="a TOML file; options override it (default: none)"
+    )
+    _add_data_options(group)
 
 
-def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    data = getattr(options, "data", None)
-    if data:
-        if data.startswith("random:"):
-            try:
-                found["data.random"] = int(data.removeprefix("random:"))
-            except ValueError as error:
-                raise ConfigError(f"--data {data!r}: write random:COUNT") from error
-        elif data.endswith((".npz", ".npy")):
-            found["data.arrays"] = data
-        else:
-            found["data.images"] = data
-    if getattr(options, "labels", None):
-        found["data.labels"] = options.labels
-    if getattr(options, "preset", None):
-        found["data.preprocess.preset"] = options.preset
-    return found
+def _add_data_options(group: Any, *, labels: bool = True) -> None:
+    group.add_argument(
+        "--data",
+        metavar="DATA",
+        help="a folder of pictures, an .npz file, or random:COUNT (default: none)",
+    )
+    if labels:
+        group.add_argument(
+            "--labels",
+            metavar="FILE",
+            help='a CSV of file and class, "folders" or "none" (default: by sub-folders)',
+        )
+    group.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="preprocessing of pictures, e.g. imagenet-torch (default: the model's own)",
+    )
+
+
+def _add_setting_options(parser: argparse.ArgumentParser, hidden: Collection[str] = ()) -> None:
+    """Add the options of all settings; hidden ones are taken and not listed.
+
+    A command that may be given a run folder takes the options of the run, used or not.
+    """
+    for option in OPTIONS:
+        shown = option.name not in hidden
+        _add_option(_group(parser, option.group) if shown else parser, option, shown=shown)
+    _add_set(_group(parser, OTHER))
+
+
+def _add_option(group: Any, option: Option, *, shown: bool = True) -> None:
+    text = f"{option.help} (default: {option.default})"
+    group.add_argument(
+        option.name,
+        dest=option.setting,
+        metavar=option.metavar,
+        type=option.type,
+        nargs="+" if option.many else None,
+        help=text if shown else argparse.SUPPRESS,
+    )
+
+
+def _add_set(group: Any) -> None:
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any setting of docs/config.md, e.g. data.evaluation=500",
+    )
+
+
+def _output_group(parser: argparse.ArgumentParser, out: str, *, default: str = "") -> Any:
+    group = _group(parser, OUTPUT)
+    text = f"{out} (default: {default})" if default else f"{out} (required)"
+    group.add_argument(
+        "--out", required=not default, default=default or None, metavar="FOLDER", help=text
+    )
+    form = group.add_mutually_exclusive_group()
+    form.add_argument("-q", "--quiet", action="store_true", help="print the result only")
+    form.add_argument("--json", action="store_true", help="print one JSON object per line")
+    return group

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.lib import format as npy
 
+from seqto.data.labels import as_label
 from seqto.errors import DataError
 from seqto.records import Json, Sample
 
@@ -44,9 +45,10 @@ class Arrays:
     """Rows of named arrays: a file, or a dict of arrays.
 
     One array (under any name, such as `images`, `inputs` or `x`) serves a model's only input;
-    several are inputs by their names. `labels` or `y` are class numbers. `calibration_rows` are
-    the rows that serve calibration alone, one number n for the first n. Pictures are uint8,
-    N×H×W or N×H×W×C in RGB order; float arrays are taken as already prepared.
+    several are inputs by their names. `labels` or `y` are class numbers, or arrays with a row per
+    sample. `calibration_rows` are the rows that serve calibration alone, one number n for the
+    first n. Pictures are uint8, N×H×W or N×H×W×C in RGB order; float arrays are taken as already
+    prepared.
     """
 
     source: Path | str | Mapping[str, Array]
@@ -70,7 +72,7 @@ class Arrays:
             found = {"": next(iter(found.values()))}
         count = _count(found, labels, where=where)
         object.__setattr__(self, "inputs", found)
-        object.__setattr__(self, "labels", _checked_labels(labels, where))
+        object.__setattr__(self, "labels", None if labels is None else _one_number(labels))
         object.__setattr__(self, "calibration_rows", _checked_rows(rows, count, where=where))
 
     def __len__(self) -> int:
@@ -80,7 +82,7 @@ class Arrays:
         if not 0 <= index < len(self):
             raise DataError(f"there is no row {index}, only {len(self)}")
         inputs = {key: np.array(array[index]) for key, array in self.inputs.items()}
-        label = None if self.labels is None else int(self.labels[index])
+        label = None if self.labels is None else as_label(self.labels[index])
         return Sample(inputs, label, f"row-{index}")
 
     def identity(self) -> Json:
@@ -182,16 +184,10 @@ def _count(inputs: Mapping[str, Array], labels: Array | None, *, where: str) -> 
     return count
 
 
-def _checked_labels(labels: Array | None, where: str) -> Array | None:
-    if labels is None:
-        return None
-    flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    if flat.ndim != 1 or flat.dtype.kind not in "iu":
-        raise DataError(
-            f"labels in {where} are {flat.dtype} of shape {flat.shape}: one class number a row "
-            "is needed"
-        )
-    return np.array(flat)
+def _one_number(labels: Array) -> Array:
+    """Labels in memory; a column of class numbers is taken as a list of them."""
+    is_column = labels.ndim == 2 and labels.shape[1] == 1 and labels.dtype.kind in "iu"
+    return np.array(labels[:, 0] if is_column else labels)
 
 
 def _checked_rows(rows: Array | None, count: int, *, where: str) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from seqto.data.labels import as_label
 from seqto.data.preprocess import UnreadableError
 from seqto.errors import DataError
 from seqto.records import Json, Sample
@@ -27,6 +28,8 @@ class Indexed(Protocol):
 @dataclass(frozen=True, slots=True)
 class FromIterable:
     """Items are an array, a dict from input name to array, or a tuple of one of these and a label.
+
+    A label is a class number, or an array that the task understands.
 
     What has `__len__` and `__getitem__` is read item by item when it is needed; anything else is
     gone through once, here, and kept in memory, so give large data in the first form. An item
@@ -57,7 +60,7 @@ class FromIterable:
             inputs, label = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
             named = inputs if isinstance(inputs, Mapping) else {"": inputs}
             arrays = {str(key): np.asarray(value) for key, value in named.items()}
-            return Sample(arrays, None if label is None else int(label), name)
+            return Sample(arrays, as_label(label), name)
         except Exception as error:  # the user's code may raise anything; it is reported as its own
             raise UnreadableError(name, f"{type(error).__name__}: {error}") from error
 
@@ -91,7 +94,10 @@ def _bytes_of(data: FromIterable, index: int) -> bytes:
         sample = data.read(index)
     except DataError:
         return b"unreadable"
-    parts = [f"{index} {sample.label}".encode()]
+    label = sample.label
+    parts = [f"{index} {label}".encode()]
+    if isinstance(label, np.ndarray):
+        parts = [f"{index} {label.dtype} {label.shape}".encode(), label.tobytes()]
     for key, value in sorted(sample.inputs.items()):
         parts += [f"{key} {value.dtype} {value.shape}".encode(), value.tobytes()]
     return b"\0".join(parts)

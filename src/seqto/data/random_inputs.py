@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,10 @@ class RandomInputs:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise DataError(f"{self.count} random samples are asked for, at least 1 is needed")
+        if self.count > sys.maxsize:
+            raise DataError(
+                f"{self.count:.2e} random samples are asked for: give a number below {sys.maxsize}"
+            )
 
     def __len__(self) -> int:
         return self.count

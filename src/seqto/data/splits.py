@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from seqto.errors import DataError
 from seqto.records import CALIBRATION, EVALUATION, REPORT
 
-# --------------------------------------------------------------------------------------- splits
+MOST_ROWS = 10_000_000  # above it rows are drawn one by one, not by shuffling all of them
 
 
 def split_rows(
@@ -34,13 +34,13 @@ def split_rows(
             f"negative number of samples: calibration {calibration}, evaluation {evaluation}, "
             f"report {report}"
         )
-    order = [int(row) for row in np.random.default_rng(seed).permutation(count)]
+    needed = calibration + evaluation + (report or 0)
+    order = _shuffled(count, needed, seed=seed, reserved=reserved, whole=report is None)
     if calibration_rows is None:
         first, rest = order[:calibration], order[calibration:]
     else:
         first = [row for row in order if row in reserved][:calibration]
         rest = [row for row in order if row not in reserved]
-    needed = calibration + evaluation + (report or 0)
     if len(first) < calibration or len(rest) < evaluation + (report or 0):
         kept = (
             "" if calibration_rows is None else f" ({len(reserved)} of them for calibration only)"
@@ -52,3 +52,25 @@ def split_rows(
         )
     stop = None if report is None else evaluation + report
     return {CALIBRATION: first, EVALUATION: rest[:evaluation], REPORT: rest[evaluation:stop]}
+
+
+def _shuffled(
+    count: int, needed: int, *, seed: int, reserved: Collection[int], whole: bool
+) -> list[int]:
+    """Rows in random order: all of them, or as many as are needed where they are very many."""
+    random = np.random.default_rng(seed)
+    if count <= MOST_ROWS:
+        return [int(row) for row in random.permutation(count)]
+    if whole:
+        raise DataError(
+            f"the data have {count:,} samples and data.report is not set, which asks for all that "
+            "calibration and evaluation leave: set data.report to a number"
+        )
+    if needed > MOST_ROWS:
+        raise DataError(
+            f"{needed:,} samples are asked for, at most {MOST_ROWS:,} can be used: lower "
+            "data.calibration, data.evaluation or data.report"
+        )
+    drawn = random.choice(count, size=needed + len(reserved), replace=False)
+    free = [int(row) for row in drawn if int(row) not in reserved]
+    return [*(int(row) for row in random.permutation(sorted(reserved))), *free]

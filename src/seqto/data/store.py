@@ -22,6 +22,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from seqto.data.data import Data
+from seqto.data.labels import joined, pack, unpack
 from seqto.data.preprocess import (
     MisfitError,
     Preprocess,
@@ -32,15 +33,13 @@ from seqto.data.preprocess import (
 )
 from seqto.errors import DataError, nearest
 from seqto.files import write_file
+from seqto.model.batch import Batch, rows_fed
 from seqto.records import CALIBRATION, InputSpec, Json, Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from seqto.records import Array
-
-__all__ = ["Batch", "InputSpec", "Preprocess", "SampleStore", "UnreadableError"]
-
+    from seqto.records import Array, Label
 
 SCHEMA = 1
 
@@ -48,30 +47,10 @@ SCHEMA = 1
 RECORD = "store.json"
 
 
+LABELS = "labels.npy"  # where labels are no class numbers
+
+
 # ---------------------------------------------------------------------------------------- store
-
-
-class Batch(dict[str, "Array"]):
-    """Feeds by input name: `rows` samples, and as many copies of the last as fill a fixed batch."""
-
-    def __init__(self, feeds: Mapping[str, Array], rows: int) -> None:
-        super().__init__(feeds)
-        self.rows = rows
-
-
-def rows_fed(feeds: Mapping[str, Array]) -> int:
-    return len(next(iter(feeds.values())))
-
-
-def rows_that_count(feeds: Mapping[str, Array]) -> int:
-    """Samples among the rows of feeds, without what only fills the batch."""
-    return feeds.rows if isinstance(feeds, Batch) else rows_fed(feeds)
-
-
-def without_filling(value: NDArray[Any], feeds: Mapping[str, Array]) -> NDArray[Any]:
-    """A tensor that came of feeds, without the rows that only fill the batch."""
-    rows, fed = rows_that_count(feeds), rows_fed(feeds)
-    return value[:rows] if rows < fed and np.ndim(value) and len(value) == fed else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +109,10 @@ class SampleStore:
             for file in files:
                 file.discard()
             raise
+        filled["labels"], values = pack(filled["labels"])
+        if values is not None:
+            write_file(folder / LABELS, values, error=DataError)
+            filled["label_file"] = LABELS
         _write_record(folder, {**wanted, "identity": digest, "files": written, **filled})
         return cls.open(folder)
 
@@ -185,10 +168,16 @@ class SampleStore:
     def names(self, split: str) -> list[str]:
         return list(self.record["names"][slice(*self._span(split))])
 
-    def labels(self, split: str) -> NDArray[np.int64] | None:
-        """Class numbers, or None where any sample of the split has none."""
-        found = self.record["labels"][slice(*self._span(split))]
-        return None if not found or None in found else np.array(found, dtype=np.int64)
+    def labels(self, split: str) -> NDArray[Any] | None:
+        """Labels as the data gave them, a row per sample; None where any sample has none.
+
+        Class numbers are int64; labels of different shapes are an array of arrays.
+        """
+        found = self.record["labels"]
+        if self.record.get("label_file"):
+            values = np.load(self.folder / self.record["label_file"], allow_pickle=False)
+            found = unpack(found, values)
+        return joined(found[slice(*self._span(split))])
 
     @property
     def fixed_batch(self) -> int | None:
@@ -318,7 +307,7 @@ def _fill(
     specs = [file.spec for file in files]
     spans: dict[str, tuple[int, int]] = {}
     names: list[str] = []
-    labels: list[int | None] = []
+    labels: list[Label | None] = []
     bad: list[str] = []
     reasons: list[str] = []
     for split, chosen in rows.items():
@@ -408,6 +397,7 @@ def _clear(folder: Path, count: int) -> None:
     """Take the record away first: from here on the folder counts as half-built."""
     with _writing(folder, 0):
         (folder / RECORD).unlink(missing_ok=True)
+        (folder / LABELS).unlink(missing_ok=True)
         for i in range(count):
             # a new file, not a shorter old one: another process may have the old one mapped
             (folder / f"input-{i}.npy").unlink(missing_ok=True)

@@ -6,6 +6,8 @@ import importlib.util
 from importlib.metadata import entry_points
 
 from seqto import plugins
+from seqto.devices.ort import Ort
+from seqto.devices.tvm.device import PRESETS, preset
 from seqto.errors import SeqtoError
 
 
@@ -37,8 +39,6 @@ def _runs_something(provider: str) -> tuple[bool, str]:
     import numpy as np
     import onnxruntime as ort
 
-    from seqto.devices.ort import Ort
-
     try:
         session = Ort(provider=provider).open(_addition(), threads=1)
         session.run({"x": np.ones((1, 4), dtype=np.float32)})
@@ -62,9 +62,7 @@ def _addition() -> bytes:
 def _tvm() -> list[tuple[str, bool, str]]:
     if importlib.util.find_spec("tvm") is None:
         return [("tvm", False, "apache-tvm is not installed: pip install 'seqto[tvm]'")]
-    from seqto.devices.tvm import device
-
-    return [(f"tvm ({name})", *device.preset(name).usable()) for name in device.PRESETS]
+    return [(f"tvm ({name})", *preset(name).usable()) for name in PRESETS]
 
 
 def _plugged_in(kind: str) -> tuple[bool, str]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import Statistics
+from seqto.model.float_session import cpu_session, with_outputs
 from seqto.model.layers import OUTPUT_OP
 from seqto.model.prepare import Prepared
 from seqto.records import Layer
@@ -111,17 +112,9 @@ def tensors_for(prepared: Prepared, plan: Plan) -> list[str]:
 
 def open_float(prepared: Prepared, names: Sequence[str]) -> Callable[[Values], Values]:
     """The float model with a look at the tensors named; inputs are handed through."""
-    import onnx
-
-    model = onnx.ModelProto()
-    model.CopyFrom(prepared.proto)
-    inputs = {i.name for i in model.graph.input}
-    public = {o.name for o in model.graph.output}
+    inputs = {i.name for i in prepared.proto.graph.input}
     asked = [n for n in names if n not in inputs]
-    for name in asked:
-        if name not in public:
-            model.graph.output.add().name = name
-    session = _session(model)
+    session = _session(with_outputs(prepared.proto, asked))
 
     def run(feeds: Values) -> Values:
         values = dict(zip(asked, session.run(asked, dict(feeds)), strict=True))
@@ -148,14 +141,8 @@ def open_deltas(
 
 def _session(model: Any) -> Any:
     """A float model on ORT's CPU, whatever the device is that is looked at."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1  # the other workers have the other cores
-    return ort.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    # one thread: the other workers have the other cores
+    return cpu_session(model.SerializeToString(), threads=1)
 
 
 def with_deltas(prepared: Prepared, layers: Sequence[Layer]) -> Any:

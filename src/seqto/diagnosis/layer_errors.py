@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
-from seqto.data.store import without_filling
+from seqto.model.batch import without_filling
+from seqto.model.float_session import cpu_session, with_outputs
 from seqto.model.layers import OUTPUT_OP
 from seqto.records import Json, Layer, LayerError
 from seqto.schemes import integers
@@ -155,23 +156,8 @@ def _views(quantized: Any, layers: Sequence[Layer]) -> dict[str, str]:
 def _open(
     proto: Any, names: Sequence[str], *, exact: bool
 ) -> Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]:
-    import onnx
-    import onnxruntime as ort
-
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
-    known = {o.name for o in model.graph.output}
     wanted = list(dict.fromkeys(names))
-    for name in wanted:
-        if name not in known:
-            model.graph.output.add().name = name
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    if exact:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = cpu_session(with_outputs(proto, wanted).SerializeToString(), exact=exact)
 
     def run(feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         values = zip(wanted, session.run(wanted, dict(feeds)), strict=True)

@@ -27,13 +27,13 @@ from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.calibration.statistics import Statistics
-from seqto.data.store import rows_fed, rows_that_count
 from seqto.devices.device import Device, Session
 from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Apart, Values
 from seqto.diagnosis.remedies import changed, cures, without_saturation
 from seqto.errors import DeviceError, PlanError
 from seqto.model import outputs as model_outputs
+from seqto.model.batch import rows_fed, rows_that_count
 from seqto.model.layers import OUTPUT_OP, SAME_SCALE_OPS
 from seqto.records import Json, Layer
 from seqto.schemes import integers

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from seqto.assembly import rounded_weights
 from seqto.assembly.assembler import Assembled, Assembler, describe, open_assembler
 from seqto.assembly.plan import Plan
-from seqto.data.store import Batch, SampleStore, rows_fed
+from seqto.data.store import SampleStore
 from seqto.devices import saturation
 from seqto.devices.device import Device, Session
 from seqto.devices.ort_profile import attribute_times, node_owners
@@ -36,6 +36,7 @@ from seqto.diagnosis.layer_errors import layer_errors
 from seqto.errors import PlanError
 from seqto.execution.local.worker_process import Channel, Handler
 from seqto.model import outputs as model_outputs
+from seqto.model.batch import Batch, rows_fed
 from seqto.model.outputs import Judged
 from seqto.records import CALIBRATION, Json
 from seqto.transforms.variants import variant_of

@@ -1,4 +1,8 @@
-"""ONNX Runtime sessions of the float model with inner tensors among the outputs."""
+"""ONNX Runtime sessions on the CPU that look into a model: inner tensors among the outputs.
+
+They serve calibration and analysis of the float model. Candidates run on the user's device
+(devices/), which may be another one.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,42 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from seqto.data.store import without_filling
 from seqto.errors import ModelError
+from seqto.model.batch import without_filling
 from seqto.model.prepare import Prepared
+
+
+def runtime_version() -> str:
+    """Return the version of the onnxruntime that is installed, whatever its package is called."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+def cpu_session(model: bytes | str, *, exact: bool = False, threads: int = 0) -> Any:
+    """Open a model on ONNX Runtime's CPU; exact: no kernel is fused; threads 0: its default."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    if exact:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if threads:
+        options.intra_op_num_threads = threads
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def with_outputs(proto: Any, names: Sequence[str]) -> Any:
+    """Return a copy of a model that also puts out the inner tensors named."""
+    import onnx
+
+    model = onnx.ModelProto()
+    model.CopyFrom(proto)
+    public = {o.name for o in model.graph.output} | {i.name for i in model.graph.input}
+    for name in dict.fromkeys(names):
+        if name not in public:
+            model.graph.output.add().name = name
+    return model
 
 
 def tensors_of(prepared: Prepared) -> list[str]:
@@ -22,26 +59,14 @@ def tensors_of(prepared: Prepared) -> list[str]:
 
 
 def session_with_outputs(prepared: Prepared, names: Sequence[str], *, exact: bool) -> Any:
-    """The float model with inner tensors among its outputs; exact: no kernel is fused."""
-    import onnx
-    import onnxruntime as ort
+    """Open the float model with inner tensors among its outputs; exact: no kernel is fused.
 
-    model = onnx.ModelProto()
-    model.CopyFrom(prepared.proto)
-    public = {o.name for o in model.graph.output} | {i.name for i in model.graph.input}
-    for name in names:
-        if name not in public:
-            model.graph.output.add().name = name
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    if exact:  # as onnxruntime's own calibrators run it: fused kernels move ranges by the last bit
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    else:  # one of several workers that do the same
-        options.intra_op_num_threads = 1
+    Exact is how onnxruntime's own calibrators run it: fused kernels move ranges by the last bit.
+    Otherwise it is one of several workers that do the same, and takes one thread.
+    """
+    model = with_outputs(prepared.proto, names)
     try:
-        return ort.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        return cpu_session(model.SerializeToString(), exact=exact, threads=0 if exact else 1)
     except Exception as error:  # ORT raises many types without a root
         raise ModelError(f"the model does not load for calibration: {error}") from error
 

@@ -320,12 +320,12 @@ def _why_nothing(proto: Any) -> str:
     return "no Conv, Gemm or MatMul with constant weights: nothing to do"
 
 
-def _moved(a: Any, b: Any) -> float:
+def relative_difference(a: Any, b: Any) -> float:
     """How far one output is from another, relative to its spread; what is no number: 0 or 1."""
     import numpy as np
 
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):  # sequences
-        return max((_moved(x, y) for x, y in zip(a, b, strict=True)), default=0.0)
+        return max((relative_difference(x, y) for x, y in zip(a, b, strict=True)), default=0.0)
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         return float(a != b)
     if a.shape != b.shape:

@@ -7,6 +7,7 @@ import os
 import platform
 from pathlib import Path
 
+from seqto.model.float_session import runtime_version
 from seqto.records import Json
 
 
@@ -24,7 +25,6 @@ def environment() -> Json:
     """Versions and the CPU: what a figure depends on beside the model."""
     import numpy
     import onnx
-    import onnxruntime
 
     flags: list[str] = []
     with contextlib.suppress(OSError):
@@ -37,7 +37,7 @@ def environment() -> Json:
         "seqto": version(),
         "python": platform.python_version(),
         "onnx": onnx.__version__,
-        "onnxruntime": onnxruntime.__version__,
+        "onnxruntime": runtime_version(),
         "numpy": numpy.__version__,
         "platform": platform.platform(),
         "cpu": platform.processor() or platform.machine(),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from seqto import config
 from seqto.errors import JournalError
@@ -41,7 +39,7 @@ def refuse_changes(job: Job, header: Json, identity: Json) -> None:
         old, new = header["model"]["sha256"][:12], identity["sha256"][:12]
         changed.append(f"model: sha256 {old}… → {new}…")
     new = settings_json(job)
-    changed += config.differences(header["settings"], new, free=_free_of(job.device))
+    changed += config.differences(header["settings"], new, free=_resume_keys(job))
     if changed:
         raise JournalError(
             f"{job.out} was begun with other input ({'; '.join(changed[:4])}): give another "
@@ -49,12 +47,10 @@ def refuse_changes(job: Job, header: Json, identity: Json) -> None:
         )
 
 
-def _free_of(device: Any) -> list[str]:
-    """Settings of a device that may be others on resume: its fields with `free` in the metadata."""
-    fields: Sequence[Any] = ()
-    if dataclasses.is_dataclass(device):
-        fields = dataclasses.fields(device)
-    return [f"device.settings.{f.name}" for f in fields if f.metadata.get("free")]
+def _resume_keys(job: Job) -> frozenset[str]:
+    """Own settings of the plug-ins that may change when a run is resumed."""
+    chosen = {"task": job.task, "search": job.strategy, "device": job.device, "data": job.data}
+    return frozenset().union(*(config.resume_keys(k, plugin) for k, plugin in chosen.items()))
 
 
 def last_settings(events: Sequence[Json]) -> Json:

@@ -1,55 +1,47 @@
-"""What needs a prepared model but no search: the layer analysis, and one model quantized as asked.
+"""Work that needs a prepared model but no search: layer analysis, diagnosis, one quantized model.
 
-Both work beside a run folder without touching its journal. In a folder that is no run the
-prepared model and the samples live in a temporary folder and go when the work is done.
+It never touches a journal and writes no results: api.py does. Samples live in a temporary folder
+beside the results, and so does the prepared model unless the folder is that of a run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from seqto.assembly.assembler import Assembler, open_assembler
+from seqto.assembly.assembler import Assembled, Assembler, open_assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
-from seqto.data.splits import split_rows
-from seqto.data.store import SampleStore
 from seqto.diagnosis.measure import PARTS
 from seqto.errors import ConfigError, DeviceError
 from seqto.execution.local.pool import Pool
-from seqto.files import TEMPORARY, shown, write_file
+from seqto.files import TEMPORARY, shown
 from seqto.record.journal import read_events
-from seqto.record.own_files import JOURNAL, OwnFiles, check_run_folder, is_run
+from seqto.record.own_files import JOURNAL, check_run_folder, is_run
 from seqto.records import CALIBRATION, Json
 from seqto.search.latency_table import integer_layers
 from seqto.study import workspace
-from seqto.study.diagnose import diagnose
-from seqto.study.export_path import check_output
+from seqto.study.diagnose import diagnose as diagnose_plan
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import analysis_event, default_plan
 from seqto.study.open_pool import open_pool
-from seqto.study.setup import Job, calibration_methods
+from seqto.study.setup import Job, calibration_methods, data_kinds
 from seqto.study.workspace import Workplace
 from seqto.transforms.variants import BASE, CORRECTIONS, MODEL_FILE, place_of, variant_of
-
-ANALYSIS_FILE = "analysis.json"
-DIAGNOSIS_FILE = "diagnosis.json"
-
 
 CHECK_SAMPLES = 4  # random inputs that compare prepared and original where nothing is calibrated
 
 
 @contextlib.contextmanager
 def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
-    """The job's workplace and its header, with calibration samples only; no journal is written.
+    """Open a workspace with calibration samples only, and make its header; no journal is written.
 
-    A run folder lends its prepared model and its ranges, if model and settings are the run's.
+    Reuses the prepared model and the ranges of a run folder with equal model and settings.
     """
     identity = model_identity(job.fetched)
     events = read_events(job.out / JOURNAL) if is_run(job.out) else []
@@ -66,7 +58,7 @@ def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
 
 @contextlib.contextmanager
 def scratch_in(folder: Path) -> Iterator[Path]:
-    """A folder for a while; where it cannot be made, one line says so."""
+    """Make a temporary folder; where it cannot be made, one line says so."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)
@@ -79,62 +71,31 @@ def scratch_in(folder: Path) -> Iterator[Path]:
 
 
 def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
-    settings = job.settings
-    prepared = workspace.prepare_model(
-        job.fetched, folder, max_opset=settings.constraints.max_opset
-    )
-    # the same rows that a run with these settings would calibrate on
-    rows = split_rows(
-        len(job.data),
-        calibration=settings.data.calibration,
-        evaluation=0,
-        report=None,
-        seed=settings.data.seed,
-        calibration_rows=getattr(job.data, "calibration_rows", None),
-    )
-    store = SampleStore.build(
-        job.data,
-        samples,
-        splits={CALIBRATION: rows[CALIBRATION]},
-        inputs=prepared.inputs,
-        preprocess=job.preprocess,
-        max_bad_share=settings.data.max_bad_share,
-        progress=lambda done, total: job.progress("samples", done, total),
-    )
-    place = workspace.set_up(
-        job.fetched,
-        folder,
-        store,
-        prepared,
-        methods=calibration_methods(settings),
-        max_opset=settings.constraints.max_opset,
-        output=settings.task.output,
-        progress=job.progress,
-    )
-    _treat(job, place)
+    prepared = workspace.prepare_model(job, folder)
+    store = workspace.build_store(job, prepared, samples, calibration_only=True)
+    place = workspace.calibrate_or_load(job, folder, store, prepared)
+    _transform(job, place)
     return place
 
 
-def _treat(job: Job, place: Workplace) -> None:
-    """Make the treated float model that the settings name, unless the run has made it."""
+def _transform(job: Job, place: Workplace) -> None:
+    """Make the transformed float model that the settings name, unless the run has made it."""
     transforms = job.settings.quantize.transforms
     if not [t for t in transforms if t not in CORRECTIONS]:
         return
     if (place_of(place.folder, transforms) / MODEL_FILE).is_file():
         return
-    found = place.calibration
-    if found is None:
-        found = calibrate(place.prepared, place.store.calibration)
+    calibration = place.calibration or calibrate(place.prepared, place.store.calibration)
     workspace.add_variant(
         place,
         transforms,
         methods=calibration_methods(job.settings),
-        peaks=found.peaks,
+        peaks=calibration.peaks,
     )
 
 
 def planned(job: Job, place: Workplace) -> Plan:
-    """The plan that the settings give: mode, exclusions, skip rules, transforms."""
+    """Return the plan that the settings give: mode, exclusions, skip rules, transforms."""
     schemes, _ = default_plan(job.settings, place.layers)
     return Plan.of(schemes, job.settings.quantize.transforms)
 
@@ -142,38 +103,22 @@ def planned(job: Job, place: Workplace) -> Plan:
 # ------------------------------------------------------------------------------------- analysis
 
 
-def analyze(job: Job) -> Json:
-    """Rank the layers; analysis.json and plots/layer_errors go to `job.out`. Returns a report."""
-    from seqto.report import plots
-    from seqto.report.json_file import build_report
-
-    drawings = {f"plots/layer_errors.{kind}": kind for kind in ("png", "svg")}
-    OwnFiles.read(job.out).check([ANALYSIS_FILE, *drawings])
+def analyze(job: Job) -> tuple[Plan, list[Json]]:
+    """Rank the layers of the plan that the settings give; the plan, a header and an event."""
     with opened(job) as (place, header):
         plan = planned(job, place)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: there is nothing to analyze")
         with open_pool(job, place) as pool:
-            event = analysis_event(job, pool, plan)
-    report = build_report([header, event])
-    kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
-    text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    own = OwnFiles.read(job.out)
-    own.write(job.out / ANALYSIS_FILE, text.encode())
-    for name, kind in drawings.items():
-        drawn = plots.draw(report, "layer_errors", kind=kind)
-        if drawn is not None:
-            own.write(job.out / name, drawn)
-    return report
+            return plan, [header, analysis_event(job, pool, plan)]
 
 
 # --------------------------------------------------------------------------------- one model
 
 
 def settings_for_one(settings: Settings) -> Settings:
-    """Settings for `quantize_once`: where nothing is calibrated, data may be left out."""
-    data = settings.data
-    if any(x is not None for x in (data.images, data.arrays, data.random)):
+    """Settings for `quantize`: where nothing is calibrated, data may be left out."""
+    if data_kinds(settings):
         return settings
     if settings.quantize.mode == "static" or settings.quantize.transforms:
         why = (
@@ -183,15 +128,16 @@ def settings_for_one(settings: Settings) -> Settings:
             f"{why} samples to calibrate on: give --data, or use --mode weight or dynamic "
             "without transforms, which work without"
         )
-    chosen = dataclasses.replace(data, random=CHECK_SAMPLES, calibration=CHECK_SAMPLES)
+    chosen = dataclasses.replace(settings.data, random=CHECK_SAMPLES, calibration=CHECK_SAMPLES)
     return dataclasses.replace(settings, data=chosen)
 
 
-def quantize_once(job: Job, output: Path) -> Json:
-    """Quantize with the settings' mode and exclusions: {layers, size_bytes, sha256}, no run."""
-    output = Path(output)
-    check_output(output, Path(job.fetched.path))
-    with scratch_in(output.parent) as scratch:
+def quantize(job: Job, *, beside: Path) -> tuple[Plan, Assembled]:
+    """Build the model of the plan that the settings give, and run it once on the device.
+
+    `beside`: the folder in which the temporary folder with samples is made.
+    """
+    with scratch_in(beside) as scratch:
         place = _set_up(job, scratch, samples=scratch / "samples")
         plan = planned(job, place)
         if not plan.schemes:
@@ -200,13 +146,11 @@ def quantize_once(job: Job, output: Path) -> Json:
         # a model that its device cannot run is not handed out
         with contextlib.closing(job.device.open(made.data)) as session:
             session.run(place.store.batch(CALIBRATION, 0, place.store.feed_rows(1)))
-        check_output(output, Path(job.fetched.path))  # again: it may have been made since
-        write_file(output, made.data, error=ConfigError)
-    return {"layers": len(plan.schemes), "size_bytes": made.size_bytes, "sha256": made.sha256}
+    return plan, made
 
 
 def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
-    """The assembler for the float model, treated or not, that the plan is built on."""
+    """Return the assembler of the float model, transformed or not, that the plan is built on."""
     if variant_of(plan.transforms) == BASE:
         return place.assembler
     found = place_of(place.folder, plan.transforms)
@@ -216,18 +160,15 @@ def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
 # ------------------------------------------------------------------------------------ diagnosis
 
 
-def diagnose_job(job: Job) -> list[Json]:
-    """Diagnose the plan that the settings give; also written to diagnosis.json in `job.out`."""
-    OwnFiles.read(job.out).check([DIAGNOSIS_FILE])
+def diagnose(job: Job) -> tuple[Plan, list[Json]]:
+    """Find the causes of the loss of the plan that the settings give."""
     with opened(job) as (place, _):
         plan = planned(job, place)
         with open_pool(job, place) as pool:
-            found = diagnose(pool, plan, profiles=_profiled(pool, plan))
+            found = diagnose_plan(pool, plan, profiles=_profiled(pool, plan))
     if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
         raise DeviceError(found[0]["message"])
-    text = json.dumps({"plan": plan.to_json(), "findings": found}, indent=1, allow_nan=False)
-    OwnFiles.read(job.out).write(job.out / DIAGNOSIS_FILE, text.encode())
-    return found
+    return plan, found
 
 
 def _profiled(pool: Pool, plan: Plan) -> list[Json]:

@@ -19,7 +19,7 @@ from seqto.study.header import last_settings, model_identity, refuse_changes
 from seqto.study.make_space import make_space
 from seqto.study.open_pool import open_pool
 from seqto.study.round_weights import Rounding
-from seqto.study.setup import Job, calibration_methods, rounding_types
+from seqto.study.setup import Job, rounding_types
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
 
@@ -62,7 +62,6 @@ def clear_cache(folder: Path) -> None:
 
 
 def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workspace.Workplace, Json]:
-    settings = job.settings
     identity = model_identity(job.fetched)
     recorded = next((e for e in journal.events if e.get("event") == "header"), None)
     if recorded is None and any(e.get("event") != "end" for e in journal.events):
@@ -74,38 +73,14 @@ def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workspac
         own.take(BASE)
     for name in (SAMPLES, COMPILED):
         own.take(name)
-    prepared = workspace.prepare_model(
-        job.fetched, job.out, max_opset=settings.constraints.max_opset
-    )
-    store = workspace.build_store(
-        job.data,
-        job.out / "cache" / "samples",
-        prepared,
-        counts=workspace.Counts(
-            settings.data.calibration,
-            settings.data.evaluation,
-            settings.data.report,
-            settings.data.seed,
-        ),
-        preprocess=job.preprocess,
-        max_bad_share=settings.data.max_bad_share,
-        progress=job.progress,
-    )
+    prepared = workspace.prepare_model(job, job.out)
+    store = workspace.build_store(job, prepared, job.out / "cache" / "samples")
     if recorded is not None and recorded["data"]["identity"] != store.identity:
         raise JournalError(
             f"the data have changed since {job.out} was begun: give another --out folder, "
             "or the same data"
         )
-    place = workspace.set_up(
-        job.fetched,
-        job.out,
-        store,
-        prepared,
-        methods=calibration_methods(settings),
-        max_opset=settings.constraints.max_opset,
-        output=settings.task.output,
-        progress=job.progress,
-    )
+    place = workspace.calibrate_or_load(job, job.out, store, prepared)
     return place, make_header(job, place, identity)
 
 

@@ -1,32 +1,36 @@
-"""One model's run with all plug-ins chosen: from settings to objects."""
+"""A run's set-up: the plug-ins that settings name, for one model and one run folder."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqto import config, plugins
 from seqto.config import Settings
+from seqto.data.arrays import Arrays
 from seqto.data.data import Data
+from seqto.data.iterable import FromIterable
+from seqto.data.pictures import Pictures
 from seqto.data.preprocess import Preprocess
+from seqto.data.presets import from_settings
 from seqto.devices.device import Device
 from seqto.errors import ConfigError, nearest
 from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
+from seqto.model.sources import parse_source
 from seqto.model.sources.source import Fetched
 from seqto.records import Json
 from seqto.schemes.part import INT4_OPSET
 from seqto.schemes.scheme import Scheme
 from seqto.search.choices import WEIGHTED
-from seqto.study import workspace
 from seqto.study.study import Listener
 from seqto.tasks.task import Task
 
-TASKS, STRATEGIES = "seqto.tasks", "seqto.strategies"
+Progress = Callable[[str, int, int], None]  # (step, done, total)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,15 +47,52 @@ class Job:
     device_json: Json
     strategy: Any
     listener: Listener = lambda _event: None
-    progress: workspace.Progress = lambda _what, _done, _total: None
+    progress: Progress = lambda _what, _done, _total: None
 
 
-def fetch(settings: Settings, parse_source: Callable[..., Any]) -> Iterator[Fetched]:
+def make_jobs(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[Job]:
+    """One run for each model that the paths (else model.path) name; several get sub-folders."""
+    check_settings(settings)
+    paths = models or ([settings.model.path] if settings.model.path else [])
+    if not paths:
+        raise ConfigError("no model: name one, or give --config with model.path")
+    pairs: list[tuple[Fetched, Settings]] = []
+    for path in paths:
+        own = dataclasses.replace(settings, model=dataclasses.replace(settings.model, path=path))
+        pairs += [(fetched, own) for fetched in fetch(own)]
+    names = distinct_names([fetched.name for fetched, _ in pairs])
+    return [
+        make_job(fetched, out / name if len(pairs) > 1 else out, own)
+        for (fetched, own), name in zip(pairs, names, strict=True)
+    ]
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Folder names for models: all different, and none leads out of the run folder."""
+    safe = ["".join(c if c.isalnum() or c in "-_.+" else "-" for c in n).strip(".") for n in names]
+    taken = {n.casefold() for n in safe if n and _count(safe, n) == 1}
+    chosen = []
+    for i, name in enumerate(safe):
+        own = name
+        if not name or _count(safe, name) > 1:
+            own = f"{name or 'model'}-{i}"
+            while own.casefold() in taken:
+                own += "-"
+            taken.add(own.casefold())
+        chosen.append(own)
+    return chosen
+
+
+def _count(names: Sequence[str], name: str) -> int:
+    """Count the names that are one folder on a disk that does not distinguish capitals."""
+    return sum(n.casefold() == name.casefold() for n in names)
+
+
+def fetch(settings: Settings) -> Iterator[Fetched]:
+    """Yield the models that model.path names, downloaded where they come from the hub."""
+    model = settings.model
     source = parse_source(
-        settings.model.path,
-        cache_dir=settings.model.cache,
-        endpoint=settings.model.endpoint,
-        offline=settings.model.offline,
+        str(model.path), cache_dir=model.cache, endpoint=model.endpoint, offline=model.offline
     )
     yield from source.fetch()
 
@@ -70,31 +111,43 @@ def make_job(
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
-    device = plugins.build("seqto.devices", device_json)
+    device = plugins.build(plugins.DEVICES, device_json)
     if getattr(device, "cache", "") is None:
         # compiled models are shared by this run's workers and go with the other caches
         device_json["cache"] = str((out / "cache" / "compiled").resolve())
-    chosen_task = task or plugins.build(TASKS, _task_json(settings))
-    chosen = strategy or plugins.build(STRATEGIES, _strategy_json(settings))
-    source = _data(settings, fetched, data)
     return Job(
         fetched,
         out,
         settings,
-        source,
+        _data(settings, fetched, data),
         preprocess,
-        chosen_task,
+        task or _built(settings, plugins.TASKS),
         device,
         device_json,
-        chosen,
+        strategy or _built(settings, plugins.STRATEGIES),
         listener,
     )
 
 
+# ------------------------------------------------------------------- settings that are plug-ins'
+
+
+SECTIONS: Mapping[str, tuple[str, str]] = {  # group → section of the settings, its key for the kind
+    plugins.TASKS: ("task", "kind"),
+    plugins.STRATEGIES: ("search", "strategy"),
+}
+
+
 def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None) -> None:
-    """Refuse what was set and would not be used: nothing that is asked for is dropped."""
-    _refuse_unused(settings, TASKS, "task", ("label_offset", "top_k"), made=task)
-    _refuse_unused(settings, STRATEGIES, "search", ("order", "stop_loss"), made=strategy)
+    """Refuse a setting that was given and that the chosen plug-in does not take."""
+    for group, given in ((plugins.TASKS, task), (plugins.STRATEGIES, strategy)):
+        section, key = SECTIONS[group]
+        kind = getattr(getattr(settings, section), key)
+        known = [] if given is not None else plugins.fields_of(plugins.find(group, kind))
+        name = f"{plugins.NAMES[group]} {kind!r}"
+        if given is not None:
+            name = f"{type(given).__name__}, an object whose fields are set where it is made"
+        _refuse_unused(settings, group, section, known=known, name=name)
     for key in ("menu", "treatments"):
         if settings.search.strategy == "stepwise" and f"search.{key}" in settings.given:
             raise ConfigError(
@@ -104,18 +157,11 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
 
 
 def _refuse_unused(
-    settings: Settings, group: str, section: str, shared: Sequence[str], *, made: Any
+    settings: Settings, group: str, section: str, *, known: Sequence[str], name: str
 ) -> None:
-    """`shared`: keys of the section that only some plug-ins of the group take."""
+    """`known`: the fields of the chosen plug-in."""
     record = getattr(settings, section)
-    kind = record.kind if group == TASKS else record.strategy
-    name = f"{plugins.NAMES[group]} {kind!r}"
-    known: list[str] = []
-    if made is not None:
-        name = f"{type(made).__name__}, an object whose fields are set where it is made"
-    else:
-        known = [f.name for f in dataclasses.fields(plugins.find(group, kind))]
-    for key in shared:
+    for key in config.plugin_keys(section):
         if f"{section}.{key}" in settings.given and key not in known:
             takers = " or ".join(plugins.kinds_with(group, key))
             raise ConfigError(
@@ -128,42 +174,36 @@ def _refuse_unused(
             raise ConfigError(f"unknown setting '{section}.{key}'{near} (not taken by {name})")
 
 
-def _task_json(settings: Settings) -> Json:
-    task = settings.task
-    values = {
-        "label_offset": task.label_offset,
-        "top_k": task.top_k,
-        "tolerance": task.tolerance,
-    }
-    return _plugin_json(TASKS, task.kind, values, task.settings, section="task")
+def _built(settings: Settings, group: str) -> Any:
+    """Build the plug-in of a section: its fields get the settings of their names."""
+    section, kind_key = SECTIONS[group]
+    record = getattr(settings, section)
+    kind = getattr(record, kind_key)
+    values = {f.name: (getattr(record, f.name), f.default) for f in dataclasses.fields(record)}
+    # a key that nobody has set leaves the plug-in its own default
+    shared = {k: v for k, (v, default) in values.items() if v != default}
+    shared |= {k: v for k, (v, _) in values.items() if f"{section}.{k}" in settings.given}
+    return _with_fields(group, kind, shared, record.settings, section=section)
 
 
-def _strategy_json(settings: Settings) -> Json:
-    search = settings.search
-    values = {
-        "order": search.order,
-        "stop_loss": search.stop_loss,
-        "objectives": search.objectives,
-        "tolerance": search.tolerance,
-    }
-    return _plugin_json(STRATEGIES, search.strategy, values, search.settings, section="search")
-
-
-def _plugin_json(group: str, kind: str, shared: Json, own: Json, *, section: str) -> Json:
-    """What a plug-in is built from: the shared settings that it has fields for, and its own."""
+def _with_fields(
+    group: str, kind: str, shared: Mapping[str, Any], own: Mapping[str, Any], *, section: str
+) -> Any:
+    """Build a plug-in from the shared settings that it has fields for, and from its own."""
     plugin = plugins.find(group, kind)
-    known = {f.name for f in dataclasses.fields(plugin)}
+    known = plugins.fields_of(plugin)
     values = {**{k: v for k, v in shared.items() if k in known}, **own}
     for key, value in own.items():
         with contextlib.suppress(NameError, TypeError):  # a type that only the plug-in can check
             hint = typing.get_type_hints(plugin)[key]
             values[key] = config.typed(value, hint, dotted=f"{section}.{key}")
-    return {"kind": kind, **values}
+    return plugins.build(group, {**values, "kind": kind})
+
+
+# ----------------------------------------------------------------------------------------- data
 
 
 def _preprocess(settings: Settings, fetched: Fetched) -> Preprocess | None:
-    from seqto.data.presets import from_settings
-
     if settings.data.preprocess:
         return from_settings(settings.data.preprocess)
     if fetched.preprocess:
@@ -171,25 +211,41 @@ def _preprocess(settings: Settings, fetched: Fetched) -> Preprocess | None:
     return None
 
 
+def data_kinds(settings: Settings) -> dict[str, Any]:
+    """The data sources that settings name: [data] images = "folder" → {"images": "folder"}."""
+    data = settings.data
+    chosen: dict[str, Any] = {}
+    for kind in plugins.targets(plugins.DATA):
+        value = data.settings.get(kind, getattr(data, kind, None))
+        if value is not None:
+            chosen[kind] = value
+    return chosen
+
+
 def _data(settings: Settings, fetched: Fetched, given: Any) -> Data:
-    chosen = [k for k in ("images", "arrays", "random") if getattr(settings.data, k) is not None]
-    if given is None and len(chosen) != 1:
-        what = "no data are given" if not chosen else f"data has both {chosen[0]} and {chosen[1]}"
-        raise ConfigError(f"{what}: set one of data.images, data.arrays, data.random")
+    chosen = data_kinds(settings)
     if given is not None:
+        name = f"{type(given).__name__}, which is given as data"
+        known = ["labels"] if isinstance(given, str | Path) else []
+        _refuse_unused(settings, plugins.DATA, "data", known=known, name=name)
         return _given_data(given, settings)
-    if settings.data.images is not None:
-        from seqto.data.pictures import Pictures
-
-        return Pictures(settings.data.images, settings.data.labels)
-    if settings.data.arrays is not None:
-        from seqto.data.arrays import Arrays
-
-        return Arrays(settings.data.arrays)
-    from seqto.data.random_inputs import RandomInputs
-
-    specs = model_prepare.input_specs(model_files.load(fetched.path))
-    return RandomInputs(int(settings.data.random or 0), settings.data.seed, specs)
+    if len(chosen) != 1:
+        _refuse_unused(settings, plugins.DATA, "data", known=["labels", *chosen], name="any source")
+        what = "no data are given"
+        if chosen:
+            what = f"data has both {' and '.join(list(chosen)[:2])}"
+        raise ConfigError(f"{what}: set one of data.images, data.arrays, data.random")
+    ((kind, value),) = chosen.items()
+    plugin = plugins.find(plugins.DATA, kind)
+    fields = plugins.fields_of(plugin)
+    name = f"{plugins.NAMES[plugins.DATA]} {kind!r}"
+    _refuse_unused(settings, plugins.DATA, "data", known=[kind, *fields], name=name)
+    shared: Json = {"labels": settings.data.labels, "seed": settings.data.seed, fields[0]: value}
+    if "specs" in fields:
+        shared["specs"] = model_prepare.input_specs(model_files.load(fetched.path))
+    own = {k: v for k, v in settings.data.settings.items() if k != kind}
+    source: Data = _with_fields(plugins.DATA, kind, shared, own, section="data")
+    return source
 
 
 def _given_data(given: Any, settings: Settings) -> Data:
@@ -197,15 +253,7 @@ def _given_data(given: Any, settings: Settings) -> Data:
         return given
     if isinstance(given, str | Path):
         path = Path(given)
-        if path.is_dir():
-            from seqto.data.pictures import Pictures
-
-            return Pictures(path, settings.data.labels)
-        from seqto.data.arrays import Arrays
-
-        return Arrays(path)
-    from seqto.data.iterable import FromIterable
-
+        return Pictures(path, settings.data.labels) if path.is_dir() else Arrays(path)
     return FromIterable(given)
 
 

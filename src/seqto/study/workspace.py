@@ -1,15 +1,15 @@
-"""A run folder made ready: prepared model, samples, statistics, treated variants.
+"""The content of a run folder that all trials share: prepared model, samples, statistics, variants.
 
 journal.jsonl                       every finished trial
-variants/                           the float model, prepared and treated (variants.py)
+variants/                           the float model, prepared and transformed
 cache/                              prepared samples; may be deleted
-models/  plots/  report.*           what the user came for
+models/  plots/  report.*           the results
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from seqto.assembly.assembler import Assembler, open_assembler
 from seqto.calibration.collect import Calibration, calibrate
 from seqto.calibration.statistics import save_statistics
-from seqto.data.data import Data
-from seqto.data.preprocess import Preprocess
+from seqto.data.data import reserved_rows
 from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
 from seqto.errors import ConfigError, ModelError
@@ -29,27 +28,15 @@ from seqto.model import files as model_files
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.model.prepare import Prepared
-from seqto.model.sources.source import Fetched
+from seqto.plugins import find
 from seqto.records import CALIBRATION, EVALUATION, Json, Layer
+from seqto.study.setup import Job, calibration_methods
 from seqto.transforms.variants import BASE, CORRECTIONS, MODEL_FILE, STATISTICS_FILE, place_of
-
-Progress = Callable[[str, int, int], None]
-
 
 TREATED_FILE = "treated.onnx"  # a variant's model before it is checked and calibrated
 
 
 TOLERANCE = 1e-3  # of the outputs' spread: what preparation and treatments may move
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many samples each split gets."""
-
-    calibration: int
-    evaluation: int
-    report: int | None
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +56,7 @@ class Workplace:
         return self.prepared.layers
 
     def setup_json(self, device: Json, *, max_opset: int | None) -> Json:
-        """What a worker needs to join."""
+        """What a worker needs to start."""
         return {
             "folder": str(self.folder.resolve()),
             "original": str(self.original.resolve()),
@@ -80,45 +67,42 @@ class Workplace:
         }
 
 
+def prepare_model(job: Job, folder: Path) -> Prepared:
+    """Return the prepared model of a folder; it is made and saved when it is not there yet."""
+    path = place_of(folder) / MODEL_FILE
+    if not path.is_file():
+        limit = job.settings.constraints.max_opset
+        proto = model_files.load(job.fetched.path)
+        prepared = model_prepare.prepare(proto, name=job.fetched.name, max_opset=limit)
+        model_files.save(prepared.proto, path)
+    return model_prepare.open_prepared(path)
+
+
 def build_store(
-    data: Data,
-    folder: Path,
-    prepared: Prepared,
-    *,
-    counts: Counts,
-    preprocess: Preprocess | None,
-    max_bad_share: float,
-    progress: Progress = lambda _what, _done, _total: None,
+    job: Job, prepared: Prepared, folder: Path, *, calibration_only: bool = False
 ) -> SampleStore:
+    """Prepare the samples of a run in a folder, or read back those that are there.
+
+    With calibration alone, these are the rows that a run with the same settings calibrates on.
+    """
+    data = job.settings.data
     rows = split_rows(
-        len(data),
-        calibration=counts.calibration,
-        evaluation=counts.evaluation,
-        report=counts.report,
-        seed=counts.seed,
-        calibration_rows=getattr(data, "calibration_rows", None),
+        len(job.data),
+        calibration=data.calibration,
+        evaluation=0 if calibration_only else data.evaluation,
+        report=0 if calibration_only else data.report,
+        seed=data.seed,
+        calibration_rows=reserved_rows(job.data),
     )
     return SampleStore.build(
-        data,
+        job.data,
         folder,
-        splits=rows,
+        splits={CALIBRATION: rows[CALIBRATION]} if calibration_only else rows,
         inputs=prepared.inputs,
-        preprocess=preprocess,
-        max_bad_share=max_bad_share,
-        progress=lambda done, total: progress("samples", done, total),
+        preprocess=job.preprocess,
+        max_bad_share=data.max_bad_share,
+        progress=lambda done, total: job.progress("samples", done, total),
     )
-
-
-def prepare_model(fetched: Fetched, folder: Path, *, max_opset: int | None) -> Prepared:
-    """The prepared model of a run folder; made and saved when it is not there yet."""
-    place = place_of(folder) / MODEL_FILE
-    if place.is_file():
-        return model_prepare.open_prepared(place)
-    prepared = model_prepare.prepare(
-        model_files.load(fetched.path), name=fetched.name, max_opset=max_opset
-    )
-    model_files.save(prepared.proto, place)
-    return model_prepare.open_prepared(place)
 
 
 def check_answers(original: Path, prepared: Prepared, store: SampleStore, *, name: str) -> None:
@@ -132,28 +116,19 @@ def check_answers(original: Path, prepared: Prepared, store: SampleStore, *, nam
         )
 
 
-def set_up(
-    fetched: Fetched,
-    folder: Path,
-    store: SampleStore,
-    prepared: Prepared,
-    *,
-    methods: Sequence[str],
-    max_opset: int | None,
-    output: str | None = None,
-    progress: Progress = lambda _what, _done, _total: None,
-) -> Workplace:
+def calibrate_or_load(job: Job, folder: Path, store: SampleStore, prepared: Prepared) -> Workplace:
     """Calibrate once, or read back what an earlier call has calibrated."""
-    judged = outputs.choose(prepared.proto, prepared.layers, wanted=output)
-    original = Path(fetched.path)
-    place = place_of(folder)
+    settings = job.settings
+    judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
+    original = Path(job.fetched.path)
+    base, methods = place_of(folder), calibration_methods(settings)
     calibration = None
-    if not (place / STATISTICS_FILE).is_file():
-        check_answers(original, prepared, store, name=fetched.name)
-        progress("calibration", 0, 1)
+    if not (base / STATISTICS_FILE).is_file():
+        check_answers(original, prepared, store, name=job.fetched.name)
+        job.progress("calibration", 0, 1)
         calibration = calibrate(prepared, store.calibration, methods=methods)
-        save_statistics(calibration.statistics, place / STATISTICS_FILE)
-    assembler = open_assembler(place, max_opset=max_opset)
+        save_statistics(calibration.statistics, base / STATISTICS_FILE)
+    assembler = open_assembler(base, max_opset=settings.constraints.max_opset)
     ranges = assembler.statistics.ranges
     missing = [m for m in methods if any(m not in by for by in ranges.values())]
     if missing:
@@ -176,8 +151,6 @@ def add_variant(
     A treatment that finds nothing to do leaves no variant, unless it is needed. Corrections alone
     need none: they are made while a model is assembled.
     """
-    from seqto.plugins import find
-
     made = [t for t in transforms if t not in CORRECTIONS]
     if not made:
         return {"name": BASE, "touched": [], "skipped": [], "exact": True, "moved": 0.0}

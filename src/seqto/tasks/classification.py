@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.data.preprocess import sizes
+from seqto.errors import DataError
 from seqto.model import outputs as model_outputs
 from seqto.model.outputs import INTEGERS, SCORES
 
@@ -45,6 +46,8 @@ class Classification:
         found = np.asarray(outputs[0])
         kind = model_outputs.kind_of(found)
         right: NDArray[np.bool_]
+        if kind == SCORES or (kind == INTEGERS and found.size == len(found)):
+            _check_labels(labels)
         if kind == INTEGERS and found.size == len(found):
             right = found.reshape(-1).astype(np.int64) - self.label_offset == labels
         elif kind == SCORES:
@@ -112,3 +115,11 @@ class Classification:
         k = min(self.top_k, scores.shape[1])
         order: NDArray[np.int64] = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return order
+
+
+def _check_labels(labels: Array) -> None:
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"labels are {labels.dtype} of shape {sizes(labels.shape)}: classification needs one "
+            "class number per sample; give such labels, none, or choose another task"
+        )

@@ -1,4 +1,4 @@
-"""Contract suites: checks that every device, task, strategy and data source must pass."""
+"""Contract suites: checks that every device, task, strategy, data and model source must pass."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.assembly.plan import Plan
-from seqto.data.data import Data
+from seqto.data.data import Data, reserved_rows
 from seqto.devices.device import Device
 from seqto.errors import DeviceError
+from seqto.model.sources.source import Fetched, Source
 from seqto.record.trial import Trial
 from seqto.records import Failure, Layer, Sample
 from seqto.schemes.scheme import Scheme
@@ -37,7 +38,7 @@ def check_device(
 
     `model` takes a batch of any size; the small one above is used when none is given.
     """
-    _expect(isinstance(device, Device), "the methods of contracts.Device")
+    _expect(isinstance(device, Device), "the methods of seqto.Device")
     _expect(bool(device.name), "a name that is not empty")
     json.dumps(device.describe())
     _expect_plugin(device)
@@ -117,7 +118,7 @@ def check_task(
 
     `outputs` are a model's outputs for some samples (12×10 scores when none are given).
     """
-    _expect(isinstance(task, Task), "the methods of contracts.Task")
+    _expect(isinstance(task, Task), "the methods of seqto.Task")
     rng = np.random.default_rng(0)
     chosen = rng.standard_normal((ROWS, 10)).astype(np.float32)
     one: list[NDArray[Any]] = [chosen] if outputs is None else [np.asarray(o) for o in outputs]
@@ -151,7 +152,7 @@ def check_strategy(strategy: Strategy, *, space: Space | None = None, seed: int 
 
     It must also end when every trial fails, and leave the user's exclusions alone.
     """
-    _expect(isinstance(strategy, Strategy), "the method of contracts.Strategy")
+    _expect(isinstance(strategy, Strategy), "the method of seqto.Strategy")
     _expect_plugin(strategy)
     given = small_space() if space is None else space
     kept = dataclasses.replace(given, fixed={given.layers[0].name: "fp32"})
@@ -201,7 +202,7 @@ def _expect_ask(ask: Ask, space: Space) -> None:
 
 def check_data(data: Data) -> None:
     """Samples can be read in any order, repeat themselves, and are told apart from others."""
-    _expect(isinstance(data, Data), "the methods of contracts.Data")
+    _expect(isinstance(data, Data), "the methods of seqto.Data")
     count = len(data)
     _expect(count > 0, "at least one sample")
     first, last = data.read(0), data.read(count - 1)
@@ -209,15 +210,40 @@ def check_data(data: Data) -> None:
         _expect(isinstance(sample, Sample), "read to give a Sample")
         _expect(bool(sample.inputs), "a sample to have inputs")
         _expect(all(isinstance(a, np.ndarray) for a in sample.inputs.values()), "arrays")
-        _expect(sample.label is None or isinstance(sample.label, int), "a label to be int or None")
+        is_label = sample.label is None or isinstance(sample.label, int | np.ndarray)
+        _expect(is_label, "a label to be an int, an array or None")
         _expect(bool(sample.name), "a sample to have a name")
     again = data.read(0)
     _expect(set(again.inputs) == set(first.inputs), "the same inputs every time")
     same = all(np.array_equal(again.inputs[k], first.inputs[k]) for k in first.inputs)
-    _expect(same and again.label == first.label, "the same sample every time")
+    same_label = np.array_equal(np.asarray(again.label), np.asarray(first.label))
+    _expect(same and same_label, "the same sample every time")
     identity = data.identity()
     _expect(json.loads(json.dumps(identity)) == json.loads(json.dumps(data.identity())), "identity")
     _expect("kind" in identity, "identity to say the kind of data")
+    reserved = reserved_rows(data)
+    inside = reserved is None or all(0 <= row < count for row in reserved)
+    _expect(inside, f"calibration_rows within the {count} samples")
+
+
+# -------------------------------------------------------------------------------- model sources
+
+
+def check_source(source: Source) -> None:
+    """A source yields model files that exist, with names, the same ones every time."""
+    _expect(isinstance(source, Source), "the method of seqto.Source")
+    _expect_plugin(source)
+    first, again = list(source.fetch()), list(source.fetch())
+    _expect(len(first) > 0, "at least one model")
+    for fetched in first:
+        _expect(isinstance(fetched, Fetched), "fetch to yield Fetched records")
+        _expect(bool(fetched.name.strip()), "a model to have a name")
+        _expect(Path(fetched.path).is_file(), f"a file at {fetched.path!r}")
+        _expect("kind" in fetched.origin, "origin to say the kind of source")
+        json.dumps([fetched.origin, fetched.preprocess])
+    _expect(len({f.path for f in first}) == len(first), "each model once")
+    same = [(f.name, f.path) for f in first] == [(f.name, f.path) for f in again]
+    _expect(same, "the same models every time")
 
 
 def _expect(holds: bool, what: str) -> None:

@@ -67,9 +67,9 @@ class Tvm:
     target: str | Mapping[str, Any] = "llvm"
     host: Mapping[str, Any] = field(default_factory=dict)
     # free: may be another when a run is resumed
-    address: str | None = field(default=None, metadata={"free": True})
-    tracker: str | None = field(default=None, metadata={"free": True})
-    key: str = field(default="", metadata={"free": True})
+    address: str | None = field(default=None, metadata={"resume": True})
+    tracker: str | None = field(default=None, metadata={"resume": True})
+    key: str = field(default="", metadata={"resume": True})
     cross_compiler: str | None = None
     load_library: str | None = None
     session_timeout_s: float = 600.0
@@ -78,7 +78,7 @@ class Tvm:
     backoff_s: float = 1.0
     chunk: int = 1
     dims: Mapping[str, int] = field(default_factory=dict)
-    cache: str | None = field(default=None, metadata={"free": True})
+    cache: str | None = field(default=None, metadata={"resume": True})
     preset: str = ""
 
     def __post_init__(self) -> None:

@@ -6,29 +6,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from seqto import plugins
 from seqto.errors import ModelError
 from seqto.model.sources.source import Source
 
-HUB_PREFIX = "hub:"
+PATH_KINDS = ("file", "folder")  # given as a path, without their name before a colon
 
 
-def parse_source(
-    text: str,
-    *,
-    cache_dir: str | None = None,
-    endpoint: str | None = None,
-    offline: bool = False,
-) -> Source:
-    """`hub:OWNER/NAME…`, a folder, `folder/pattern*`, or a file; the last three are paths.
+def parse_source(text: str, **settings: Any) -> Source:
+    """`KIND:…` (hub:OWNER/NAME), a folder, `folder/pattern*`, or a file; the last three are paths.
 
-    `cache_dir`, `endpoint` and `offline` concern the hub only. An existing path always wins over
-    its reading as a pattern, so a file that is called `a[1].onnx` can be given.
+    `settings` (cache_dir, endpoint, offline) reach a source that has fields of these names. An
+    existing path always wins over its reading as a pattern, so a file that is called `a[1].onnx`
+    can be given.
     """
-    if text.startswith(HUB_PREFIX):
-        from seqto.model.sources.hub import Hub
-
-        return Hub(text, cache_dir=cache_dir, endpoint=endpoint, offline=offline)
+    kind, colon, _ = text.partition(":")
+    if colon and kind not in PATH_KINDS and kind in plugins.targets(plugins.SOURCES):
+        plugin = plugins.find(plugins.SOURCES, kind)
+        known = plugins.fields_of(plugin)
+        return _source(plugin, text, **{k: v for k, v in settings.items() if k in known})
     if "://" in text:
         raise ModelError(
             f"model {text!r} is an address; download the file and give its path, "
@@ -36,13 +34,12 @@ def parse_source(
         )
     path = Path(text)
     if path.is_dir():
-        from seqto.model.sources.folder import Folder
-
-        return Folder(text)
+        return _source(plugins.find(plugins.SOURCES, "folder"), text)
     if any(sign in path.name for sign in "*?[") and not path.exists():
-        from seqto.model.sources.folder import Folder
+        return _source(plugins.find(plugins.SOURCES, "folder"), str(path.parent), path.name)
+    return _source(plugins.find(plugins.SOURCES, "file"), text)
 
-        return Folder(str(path.parent), path.name)
-    from seqto.model.sources.file import File
 
-    return File(text)
+def _source(plugin: Any, *values: str, **settings: Any) -> Source:
+    source: Source = plugin(*values, **settings)
+    return source

@@ -1,0 +1,63 @@
+"""Options of the command line → settings."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from seqto import plugins
+from seqto.cli.options import OPTIONS
+from seqto.config import Settings, make, parse_assignment, read_toml
+from seqto.errors import ConfigError
+
+
+def settings_from(options: argparse.Namespace) -> Settings:
+    """Config file, then options, then --set: the later wins."""
+    config = getattr(options, "config", None)
+    return make(read_toml(config) if config else {}, overrides_from(options))
+
+
+def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the command line names, as dotted keys."""
+    found: dict[str, Any] = {}
+    for option in OPTIONS:
+        value = getattr(options, option.setting, None)
+        if value is not None:
+            found[option.setting] = _split(option.setting, value) if option.many else value
+    found.update(_data_overrides(options))
+    found.update(dict(parse_assignment(text) for text in options.set))
+    return found
+
+
+def _split(setting: str, items: list[str]) -> list[str]:
+    """Commas separate too, but a node's name may hold one."""
+    if setting == "quantize.exclude":
+        return items
+    return [x for item in items for x in item.split(",") if x]
+
+
+def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    data = getattr(options, "data", None)
+    if data:
+        key, value = _data_source(data)
+        found[f"data.{key}"] = value
+    if getattr(options, "labels", None):
+        found["data.labels"] = options.labels
+    if getattr(options, "preset", None):
+        found["data.preprocess.preset"] = options.preset
+    return found
+
+
+def _data_source(text: str) -> tuple[str, Any]:
+    """`random:100`, `KIND:VALUE` of a plug-in, an array file, or a folder of pictures."""
+    kind, colon, value = text.partition(":")
+    if colon and kind == "random":
+        try:
+            return kind, int(value)
+        except ValueError as error:
+            raise ConfigError(f"--data {text!r}: write random:COUNT") from error
+    if colon and kind in plugins.targets(plugins.DATA) and not Path(text).exists():
+        return kind, value
+    return ("arrays" if text.endswith((".npz", ".npy")) else "images"), text

@@ -1,0 +1,36 @@
+"""Feeds of one run of a model: samples, and copies that fill up a fixed batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from seqto.records import Array
+
+
+class Batch(dict[str, "Array"]):
+    """Feeds by input name: `rows` samples, and as many copies of the last as fill a fixed batch."""
+
+    def __init__(self, feeds: Mapping[str, Array], rows: int) -> None:
+        super().__init__(feeds)
+        self.rows = rows
+
+
+def rows_fed(feeds: Mapping[str, Array]) -> int:
+    return len(next(iter(feeds.values())))
+
+
+def rows_that_count(feeds: Mapping[str, Array]) -> int:
+    """Return the number of samples in the feeds, without the copies that fill the batch."""
+    return feeds.rows if isinstance(feeds, Batch) else rows_fed(feeds)
+
+
+def without_filling(value: NDArray[Any], feeds: Mapping[str, Array]) -> NDArray[Any]:
+    """Return a tensor computed from the feeds without the rows that only fill the batch."""
+    rows, fed = rows_that_count(feeds), rows_fed(feeds)
+    return value[:rows] if rows < fed and np.ndim(value) and len(value) == fed else value

@@ -1,0 +1,105 @@
+"""What `--help` shows: plain names, true defaults, only what a command uses, 80 columns."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from seqto.cli.main import main
+from seqto.cli.options import OPTIONS, make_parser
+from seqto.config import Settings
+
+COMMANDS = (
+    *("tune", "demo", "analyze", "diagnose", "report"),
+    *("export", "compare", "serve", "devices"),
+)
+
+
+@pytest.fixture(autouse=True)
+def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def help_of(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    (commands,) = [a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    return dict(commands.choices)
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_into_80_columns(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(*([command] if command else []), capsys=capsys)
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_name_of_a_value_is_one_plain_word(command: str) -> None:
+    for action in parsers()[command]._actions:
+        if action.nargs != 0 and action.choices is None:
+            words = re.fullmatch("[A-Z]+(=[A-Z]+)?", str(action.metavar))
+            assert words, f"{action.option_strings}: {action.metavar}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_with_a_value_says_its_default(command: str) -> None:
+    for action in parsers()[command]._actions:
+        has_value = action.nargs != 0 and action.option_strings and action.dest != "set"
+        if has_value and action.help != argparse.SUPPRESS and not action.required:
+            assert "(default: " in str(action.help) or action.dest == "trial", action.dest
+
+
+def test_the_defaults_in_the_help_are_those_of_the_settings() -> None:
+    settings = Settings()
+    for option in OPTIONS:
+        section, key = option.setting.split(".")
+        value = getattr(getattr(settings, section), key)
+        if value is None or value == ():
+            assert option.default in ("none", "no limit", "first suitable one"), option.name
+        else:
+            shown = " ".join(value) if isinstance(value, tuple) else str(value)
+            assert option.default == shown, option.name
+
+
+def test_options_come_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of("tune", capsys=capsys)
+    heads = [line for line in text.splitlines() if line.endswith(":") and line[0].isalpha()]
+    assert heads == [
+        "options:",
+        "model and data:",
+        "quantization:",
+        "search:",
+        "device:",
+        "other settings:",
+        "output:",
+        "examples:",
+    ]
+
+
+def test_export_lists_only_what_it_uses(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of("export", capsys=capsys)
+    for used in ("--trial", "--pick", "--data", "--mode", "--exclude", "--device"):
+        assert used in text
+    for unused in ("--strategy", "--objectives", "--seed", "--max-trials", "--jobs", "--labels"):
+        assert unused not in text
+
+
+def test_a_search_option_of_a_run_is_taken_by_analyze_and_not_listed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "--max-trials" not in help_of("analyze", capsys=capsys)
+    words = ["analyze", "m.onnx", "--out", str(tmp_path), "--strategy", "stepwise"]
+    assert getattr(make_parser().parse_args(words), "search.strategy") == "stepwise"
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"seqto \d+\.\d+.*\n|seqto 0\+source\n", capsys.readouterr().out)

@@ -45,6 +45,11 @@ def _targets(group: str) -> dict[str, str]:
     return targets
 
 
+def kinds(group: str) -> list[str]:
+    """Kinds of a group: the built-in ones, then those of other packages."""
+    return list(_targets(group))
+
+
 def kinds_with(group: str, setting: str) -> list[str]:
     """Kinds of a group whose plug-in has a field of this name; those that load here."""
     import contextlib

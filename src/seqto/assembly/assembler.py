@@ -220,7 +220,8 @@ def open_assembler(place: Path, *, max_opset: int | None = None) -> Assembler:
     """The assembler of a variant, with what has been rounded of it so far."""
     if not is_complete(place):
         raise PlanError(
-            f"{place.name}: model.onnx or statistics.npz of this transformed float model is missing; resume the run to make it"
+            f"float model {place.name!r}: {MODEL_FILE} or {STATISTICS_FILE} is missing; run the "
+            "same tune command again to make them"
         )
     statistics = load_statistics(place / STATISTICS_FILE)
     return Assembler(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from seqto.records import Json
 from seqto.schemes.scheme import FP32, Scheme
+from seqto.schemes.types import Rounding
 from seqto.transforms.transform import BIAS_CORRECTION
 
 
@@ -52,6 +53,11 @@ class Plan:
 
     def as_dict(self) -> dict[str, Scheme]:
         return dict(self.schemes)
+
+    @property
+    def rounds_for_output(self) -> bool:
+        """Whether some layer's weights are rounded so that its output error is small."""
+        return any(scheme.rounding is Rounding.OUTPUT for _, scheme in self.schemes)
 
     @property
     def transform_codes(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqto.records import Layer
 from seqto.schemes.code import Coded, read_words
@@ -68,7 +69,7 @@ class Float16(Coded):
             add_floats(items, nodes, layer.bias or "", bias, added=True)
         return part_of(items, nodes, weight=w, bias=layer.bias or "")
 
-    def _half(self, layer: Layer, constants: Constants) -> Any:
+    def _half(self, layer: Layer, constants: Constants) -> NDArray[np.float16]:
         limit = np.finfo(np.float16).max
         return np.clip(constants.weight(layer), -limit, limit).astype(np.float16)
 

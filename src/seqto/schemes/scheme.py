@@ -81,7 +81,7 @@ KINDS: Mapping[str, type[Scheme]] = {
 
 @functools.lru_cache(maxsize=4096)
 def _parse(code: str) -> Scheme:
-    word = code.split("-")[0]
+    word = code.partition("-")[0]
     kind = KINDS.get(word)
     if kind is None:
         near, known = nearest(word, list(KINDS)), ", ".join(KINDS)

@@ -110,7 +110,7 @@ class Kernel:
     def name(self) -> str:
         """The name that profiles have in journals."""
         if self.arithmetic is not Arithmetic.INTEGER:
-            return self.arithmetic.value
+            return str(self.arithmetic.value)
         return f"static-{self.weight}-{self.activation}-{granularity_word(self.per_channel)}"
 
     @staticmethod

@@ -19,9 +19,10 @@ from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
 from seqto.model.sources.source import Fetched
 from seqto.records import Json
-from seqto.schemes.part import INT4_OPSET
 from seqto.schemes.scheme import Scheme
-from seqto.search.choices import WEIGHTED
+from seqto.schemes.static_int import StaticInt
+from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
+from seqto.search.strategy import Need, Strategy
 from seqto.study import workspace
 from seqto.study.study import Listener
 from seqto.tasks.task import Task
@@ -41,7 +42,7 @@ class Job:
     task: Task
     device: Device
     device_json: Json
-    strategy: Any
+    strategy: Strategy
     listener: Listener = lambda _event: None
     progress: workspace.Progress = lambda _what, _done, _total: None
 
@@ -95,10 +96,18 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
     """Refuse what was set and would not be used: nothing that is asked for is dropped."""
     _refuse_unused(settings, TASKS, "task", ("label_offset", "top_k"), made=task)
     _refuse_unused(settings, STRATEGIES, "search", ("order", "stop_loss"), made=strategy)
+    plugin = strategy or plugins.find(STRATEGIES, settings.search.strategy)
+    needs = getattr(plugin, "needs", None)
+    if needs is None:
+        raise ConfigError(
+            f"strategy {settings.search.strategy!r} does not say what it needs: give it a class "
+            "variable `needs`, a frozenset of seqto.search.strategy.Need"
+        )
     for key in ("menu", "treatments"):
-        if settings.search.strategy == "stepwise" and f"search.{key}" in settings.given:
+        if Need.WIDE_CHOICES not in needs and f"search.{key}" in settings.given:
+            name = settings.search.strategy if strategy is None else type(strategy).__name__
             raise ConfigError(
-                f"search.{key} is set, but strategy 'stepwise' has a menu of its own: leave it "
+                f"search.{key} is set, but strategy {name!r} has a menu of its own: leave it "
                 "out, or choose frontier or evolve"
             )
 
@@ -210,17 +219,15 @@ def _given_data(given: Any, settings: Settings) -> Data:
 
 
 def calibration_methods(settings: Settings) -> list[str]:
-    codes = [settings.quantize.ranges, *settings.search.menu]
-    methods = [m for m in ("percentile", "entropy", "mse") if any(m in c for c in codes)]
-    return ["minmax", *methods]
+    asked = [Scheme.parse(code) for code in settings.search.menu]
+    return range_methods([StaticInt(ranges=settings.quantize.ranges), *asked])
 
 
-def rounding_types(settings: Settings) -> tuple[str, ...]:
-    """Weight types that the search may want rounded for the output; u8 is s8 moved up."""
-    search, target = settings.search, settings.constraints
-    codes = search.menu or (() if search.strategy == "stepwise" else WEIGHTED)
-    schemes = [Scheme.parse(c) for c in codes]
-    kinds = dict.fromkeys(s.weight.replace("u8", "s8") for s in schemes if s.rounding == "output")
-    if 4 not in target.bits or (target.max_opset or INT4_OPSET) < INT4_OPSET:
-        kinds.pop("s4", None)
-    return tuple(kinds)
+def rounding_types(settings: Settings, strategy: Strategy) -> tuple[str, ...]:
+    """Return the weight types that the search may want rounded for the output."""
+    if Need.WIDE_CHOICES not in strategy.needs:
+        return ()
+    target = settings.constraints
+    schemes = [Scheme.parse(code) for code in settings.search.menu] or WEIGHTED
+    constraints = Constraints(bits=target.bits, max_opset=target.max_opset)
+    return tuple(t.name for t in rounded_types(schemes, constraints))

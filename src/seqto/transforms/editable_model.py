@@ -7,7 +7,6 @@ them up in its output channels, every layer that reads it undoes them in its inp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -19,8 +19,7 @@ from seqto.calibration.statistics import Statistics
 from seqto.model.files import load
 from seqto.model.float_session import tensors_of
 from seqto.model.prepare import Prepared, prepare
-from seqto.schemes.limits import unfit
-from seqto.schemes.scheme import Scheme
+from seqto.schemes.scheme import Scheme, unfit
 
 ZOO = Path(__file__).resolve().parents[2] / "shared" / "zoo"
 RECORDED = Path(__file__).parent / "same_bytes.json"

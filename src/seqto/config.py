@@ -19,7 +19,8 @@ from typing import Any
 
 from seqto.errors import ConfigError, nearest
 from seqto.records import Json
-from seqto.schemes.scheme import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Scheme
+from seqto.schemes.scheme import Scheme
+from seqto.schemes.types import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES
 from seqto.selection.recommend import TOLERANCE
 
 

@@ -10,10 +10,12 @@ import numpy as np
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import Latency, Layer, Loss, Measurement
+from seqto.schemes.scheme import Scheme
+from seqto.schemes.types import S4, S8
 from seqto.search.space import Space
 from seqto.search.strategy import Ask
 
-MENU = (
+CODES = (
     "fp32",
     "fp16",
     "weight-s8-channel",
@@ -21,6 +23,8 @@ MENU = (
     "static-s8-u8-channel-bias-float",
     "weight-s4-channel-round-output",
 )
+MENU = tuple(Scheme.parse(code) for code in CODES)
+FULL = Scheme.parse("static-s8-s8-tensor")
 SHARE = dict(zip(MENU, (4.0, 2.0, 1.0, 1.0, 1.0, 0.5), strict=True))
 
 
@@ -40,10 +44,10 @@ class World:
 
     def space(self, **more: object) -> Space:
         menu = {x.name: MENU for x in self.layers}
-        default = {x.name: "static-s8-s8-tensor" for x in self.layers}
+        default = dict.fromkeys(menu, FULL)
         sizes = {(x.name, c): int(self.bytes[x.name] * SHARE[c]) for x in self.layers for c in MENU}
         latency = {
-            (x.name, c): 0.5 if c.startswith("static") else 1.0 for x in self.layers for c in MENU
+            (x.name, c): 0.5 if c.kind == "static" else 1.0 for x in self.layers for c in MENU
         }
         return Space(
             self.layers,
@@ -56,18 +60,15 @@ class World:
         )
 
     def damage(self, plan: Plan) -> float:
-        chosen = dict(plan.schemes)
         total = 0.0
         quantized: set[str] = set()
         for layer in self.layers:
-            code = chosen.get(layer.name, "fp32")
-            if "s4" in code:
-                total += 40 * self.rounding[layer.name]
-            elif "8" in code:
-                total += self.rounding[layer.name]
-            if code.startswith("static"):
+            scheme = plan.scheme_of(layer.name)
+            if scheme.weight is not None:
+                total += self.rounding[layer.name] * (40 if scheme.weight is S4 else 1)
+            if scheme.kind == "static":
                 quantized.update((*layer.inputs, layer.output))
-                total += 0.05 if "static-s8" in code else 0.0  # a saturating kernel
+                total += 0.05 if scheme.weight is S8 else 0.0  # a saturating kernel
         return total + sum(self.tensor[t] for t in quantized)
 
     def answer(self, ask: Ask) -> list[Trial]:
@@ -81,14 +82,9 @@ class World:
         loss = Loss(rate, rate * 0.8, min(1.0, rate * 1.2), 300)
         split = "calibration" if probe else "evaluation"
         measured = Measurement(split, "fake", loss, damage=damage)
-        chosen = dict(plan.schemes)
-        size = sum(
-            int(self.bytes[x.name] * SHARE.get(chosen.get(x.name, "fp32"), 1.0))
-            for x in self.layers
-        )
-        ms = sum(
-            0.5 if chosen.get(x.name, "fp32").startswith("static") else 1.0 for x in self.layers
-        )
+        chosen = [(x.name, plan.scheme_of(x.name)) for x in self.layers]
+        size = sum(int(self.bytes[name] * SHARE.get(scheme, 1.0)) for name, scheme in chosen)
+        ms = sum(0.5 if scheme.kind == "static" else 1.0 for _, scheme in chosen)
         latency = Latency(ms, ms, ms / len(self.layers), 0.0, 1.0, 10)
         number = len(self.tried) - 1
         return Trial(number, plan, size, plan.key, {split: measured}, latency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -9,30 +10,59 @@ from dataclasses import dataclass
 
 from seqto.records import Json
 from seqto.schemes.scheme import FP32, Scheme
+from seqto.schemes.types import Rounding
+from seqto.transforms.transform import BIAS_CORRECTION
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Transforms of the float model, then one scheme a layer. Layers not named stay fp32."""
+    """Transforms of the float model, then one scheme a layer. Layers not named stay fp32.
 
-    schemes: tuple[tuple[str, str], ...] = ()  # (layer, scheme code), sorted, fp32 left out
-    transforms: tuple[str, ...] = ()
+    Transforms are kept as their codes: they name the float model that the plan is built on
+    (transforms/variants.py), and a journal can be read where a plug-in that made one is missing.
+    """
+
+    schemes: tuple[tuple[str, Scheme], ...] = ()  # (layer, scheme), sorted, fp32 left out
+    transforms: tuple[str, ...] = ()  # codes, in their order
+    correct_bias: bool = False  # biases make up for the mean error of rounded weights
 
     @classmethod
     def of(cls, schemes: Mapping[str, Scheme | str], transforms: Sequence[str] = ()) -> Plan:
-        pairs = sorted((layer, str(s)) for layer, s in schemes.items() if str(s) != "fp32")
-        return cls(tuple(pairs), tuple(transforms))
+        """Return the plan of schemes (or their codes) and of codes of transforms.
+
+        `bias-correction` among the transforms is the flag `correct_bias`.
+        """
+        values = (
+            (name, Scheme.parse(s) if isinstance(s, str) else s) for name, s in schemes.items()
+        )
+        pairs = sorted(((name, s) for name, s in values if s != FP32), key=lambda pair: pair[0])
+        changed = tuple(t for t in transforms if t != BIAS_CORRECTION)
+        return cls(tuple(pairs), changed, BIAS_CORRECTION in transforms)
+
+    def with_schemes(self, schemes: Mapping[str, Scheme | str]) -> Plan:
+        """Return a plan with other schemes on the same float model, bias correction as here."""
+        return dataclasses.replace(self, schemes=Plan.of(schemes).schemes)
+
+    def replace(self, changes: Mapping[str, Scheme | str]) -> Plan:
+        merged: dict[str, Scheme | str] = dict(self.schemes)
+        merged.update(changes)
+        return self.with_schemes(merged)
 
     def scheme_of(self, layer: str) -> Scheme:
         return self.as_dict().get(layer, FP32)
 
     def as_dict(self) -> dict[str, Scheme]:
-        return {layer: Scheme.parse(code) for layer, code in self.schemes}
+        return dict(self.schemes)
 
-    def replace(self, changes: Mapping[str, Scheme | str]) -> Plan:
-        merged: dict[str, Scheme | str] = dict(self.schemes)
-        merged.update(changes)
-        return Plan.of(merged, self.transforms)
+    @property
+    def rounds_for_output(self) -> bool:
+        """Whether some layer's weights are rounded so that its output error is small."""
+        return any(scheme.rounding is Rounding.OUTPUT for _, scheme in self.schemes)
+
+    @property
+    def transform_codes(self) -> tuple[str, ...]:
+        """The transforms and the bias correction, as settings and journals name them."""
+        return (*self.transforms, BIAS_CORRECTION) if self.correct_bias else self.transforms
 
     @property
     def key(self) -> str:
@@ -41,11 +71,9 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_json(self) -> Json:
-        return {"schemes": dict(self.schemes), "transforms": list(self.transforms)}
+        schemes = {layer: str(scheme) for layer, scheme in self.schemes}
+        return {"schemes": schemes, "transforms": list(self.transform_codes)}
 
     @classmethod
     def from_json(cls, data: Json) -> Plan:
         return cls.of(data["schemes"], data.get("transforms", ()))
-
-
-BIAS_CORRECTION = "bias-correction"

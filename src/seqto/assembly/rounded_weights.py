@@ -17,6 +17,7 @@ from seqto.records import Json, Layer
 from seqto.schemes.integers import Quantized
 from seqto.schemes.output_rounding import Rounder
 from seqto.schemes.part import Constants
+from seqto.schemes.types import INT_TYPES
 
 INDEX_FILE = "rounded.json"
 
@@ -47,7 +48,8 @@ def round_layers(
         if np.isfinite(gram).all():  # else what flows in is beyond float's range: nearest must do
             axis = constants.channel_axis(layer)
             rounder = Rounder(layer, constants.weight(layer), gram.astype(np.float64), axis=axis)
-            found |= {(layer.name, kind): q for kind, q in rounder.round(*kinds).items()}
+            rounded = rounder.round(*(INT_TYPES[kind] for kind in kinds))
+            found |= {(layer.name, to.name): q for to, q in rounded.items()}
         told({"rounded": layer.name})
     return found
 

@@ -16,6 +16,7 @@ from seqto.model import files as model_files
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION
+from seqto.search.strategy import Need
 from seqto.study.make_space import offered_menu
 from seqto.study.setup import rounding_types
 
@@ -34,13 +35,13 @@ def describe(job: Any) -> str:
     menu, refusals = offered_menu(
         job,
         prepared.layers,
-        roundable=frozenset(roundable if rounding_types(settings) else ()),
+        roundable=frozenset(roundable if rounding_types(settings, job.strategy) else ()),
     )
     wanted = settings.task.output
     judged = outputs.choose(prepared.proto, prepared.layers, wanted=wanted)
     sample_s, sample_bytes = _one_sample(job, prepared)
     probes = sum(len(m) - 1 for m in menu.values())
-    stepwise = settings.search.strategy == "stepwise"
+    stepwise = Need.WIDE_CHOICES not in job.strategy.needs
     trials = len(prepared.layers) if stepwise else 60
     trials = min(trials, settings.search.max_trials or trials)
     seconds = trials * (settings.data.evaluation * sample_s + 0.3)
@@ -60,8 +61,8 @@ def describe(job: Any) -> str:
         f"samples: {len(job.data)} there; calibration {settings.data.calibration}, evaluation "
         f"{settings.data.evaluation}, report "
         f"{'the rest' if settings.data.report is None else settings.data.report}",
-        "menu: " + ", ".join(sorted({code for codes in menu.values() for code in codes})),
-        *(f"not offered: {r['code']}, {r['reason']} ({len(r['layers'])} layers)" for r in refusals),
+        "menu: " + ", ".join(sorted({str(s) for schemes in menu.values() for s in schemes})),
+        *(f"not offered: {r.what}, {r.reason} ({len(r.layers)} layers)" for r in refusals),
         f"about {trials} trials, {max(1, round(seconds / 60))} min, {disk / 1e6:.0f} MB in "
         f"{job.out} (samples are deleted at the end)",
         "layers:",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from seqto.errors import DeviceError
 from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
+from seqto.schemes.types import Arithmetic
 
 CPU = "CPUExecutionProvider"
 
@@ -45,7 +46,7 @@ class Ort:
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
         if self.full_provider == CPU:
             return None
-        if scheme.kind == "dynamic" and layer.op_type in ("Conv", "ConvTranspose"):
+        if scheme.arithmetic is Arithmetic.DYNAMIC and layer.op_type in ("Conv", "ConvTranspose"):
             return f"{self.full_provider} has no ConvInteger; it would run on the CPU"
         return None
 

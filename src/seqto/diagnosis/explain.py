@@ -19,6 +19,8 @@ from typing import Any
 from seqto.devices.saturation import SATURATES, UNKNOWN
 from seqto.diagnosis.measure import OFF_SHARE
 from seqto.records import Json
+from seqto.schemes.scheme import Scheme
+from seqto.schemes.types import FLOAT_KERNEL, U8, Arithmetic, Kernel
 from seqto.text import percent, shorten
 
 KIND = "diagnosis"
@@ -48,7 +50,7 @@ HALF, FEW = 0.5, 0.25
 SLOWER, WORTH = 1.1, 0.01
 
 
-UNIFORM = ("static", "dynamic", "planned")  # profiles of plans with one scheme for all layers
+PLANNED = "planned"  # the profile of a plan with one scheme for all layers
 
 
 HALF_AS_MUCH_AGAIN = 1.5  # nearer figures of few samples are not told apart
@@ -172,11 +174,9 @@ def _products(rows: Sequence[Json]) -> str:
     """'u8×s8': the types that are multiplied, activation first."""
     found = []
     for row in rows:
-        words = row["scheme"].split("-")
-        if words[0] == "dynamic":
-            found.append(f"u8×{words[1]}")
-        elif len(words) > 2:
-            found.append(f"{words[2]}×{words[1]}")
+        scheme = Scheme.parse(row["scheme"])
+        if scheme.arithmetic is not Arithmetic.FLOAT and scheme.weight is not None:
+            found.append(f"{scheme.activation or U8}×{scheme.weight}")
     return max(set(found), key=found.count) if found else "integer"
 
 
@@ -342,13 +342,18 @@ def _sensitive(rows: Sequence[Json], damage: Mapping[str, float], samples: int) 
     return finding("sensitive", text, chosen, figures)
 
 
+def _is_integer_profile(name: str) -> bool:
+    kernel = Kernel.named(name)
+    return name == PLANNED or (kernel is not None and kernel != FLOAT_KERNEL)
+
+
 def _slower(profiles: Sequence[Json]) -> Json | None:
     """Layers that take longer as integers, where kernel times are known for both.
 
     Only uniform plans tell: a float layer of a mixed trial may be slower for what is around it.
     """
     floats = next((p["layers_ms"] for p in profiles if p["scheme"] in ("float", "fp32")), None)
-    others = [p for p in profiles if p["scheme"].startswith(UNIFORM)]
+    others = [p for p in profiles if _is_integer_profile(p["scheme"])]
     if not floats or not others:
         return None
     total = sum(floats.values())

@@ -73,7 +73,7 @@ class Apart:
     def model(self, plan: Plan) -> bytes:
         """All layers side by side, kept as `plan` says."""
         schemes = {k: v for k, v in plan.schemes if k in self._known}
-        return self.assembler.assemble(Plan.of(schemes, plan.transforms)).data
+        return self.assembler.assemble(plan.with_schemes(schemes)).data
 
     def feeds(self, values: Values) -> dict[str, NDArray[Any]]:
         return {own: values[name] for name, own in self.fed.items()}

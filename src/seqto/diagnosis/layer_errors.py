@@ -26,8 +26,8 @@ from seqto.model.float_session import cpu_session, with_outputs
 from seqto.model.layers import OUTPUT_OP
 from seqto.records import Json, Layer, LayerError
 from seqto.schemes import integers
-from seqto.schemes.part import quantized_weight
 from seqto.schemes.scheme import Scheme
+from seqto.schemes.static_int import StaticInt
 
 
 def layer_errors(
@@ -60,7 +60,7 @@ def layer_errors(
     rows = []
     for layer in layers:
         scheme, power = schemes[layer.name], max(signal[layer.name], 1e-30)
-        if scheme.kind == "static":
+        if isinstance(scheme, StaticInt):
             qdq = math.sqrt(own[layer.name] / power)
         else:
             qdq = _weight_error(assembler, layer, scheme)
@@ -117,7 +117,7 @@ def _energy(x: NDArray[Any]) -> float:
 
 
 def _own_noise(assembler: Assembler, layer: Layer, scheme: Scheme, x: NDArray[Any]) -> float:
-    if scheme.kind != "static":
+    if not isinstance(scheme, StaticInt):
         return 0.0
     low, high = assembler.statistics.range_of(layer.output, scheme.ranges)
     scale, zero = integers.affine(
@@ -133,7 +133,7 @@ def _weight_error(assembler: Assembler, layer: Layer, scheme: Scheme) -> float:
     if layer.weight is None:
         return 0.0
     values = assembler.weight(layer)
-    restored = quantized_weight(layer, scheme, assembler).restore()
+    restored = scheme.restored_weight(layer, assembler)
     return math.sqrt(_energy(values - restored) / max(_energy(values), 1e-30))
 
 

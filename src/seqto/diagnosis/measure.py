@@ -30,15 +30,16 @@ from seqto.calibration.statistics import Statistics
 from seqto.devices.device import Device, Session
 from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Apart, Values
-from seqto.diagnosis.remedies import changed, cures, without_saturation
+from seqto.diagnosis.remedies import cures, with_scheme_fields, without_saturation
 from seqto.errors import DeviceError, PlanError
 from seqto.model import outputs as model_outputs
 from seqto.model.batch import rows_fed, rows_that_count
 from seqto.model.layers import OUTPUT_OP, SAME_SCALE_OPS
 from seqto.records import Json, Layer
 from seqto.schemes import integers
-from seqto.schemes.part import holds_bias, quantized_weight
 from seqto.schemes.scheme import Scheme
+from seqto.schemes.static_int import StaticInt
+from seqto.schemes.types import MINMAX, S7, Rounding
 
 PARTS = ("layers", "damage", "whole")
 
@@ -88,7 +89,7 @@ class Scene:
         """Only these layers, and the outputs, which say what the layers before them hand on."""
         outputs = [x.name for x in self.assembler.prepared.layers if x.op_type == OUTPUT_OP]
         kept = {n: c for n, c in self.plan.schemes if n in names or n in outputs}
-        return Plan.of(kept, self.plan.transforms)
+        return self.plan.with_schemes(kept)
 
 
 def gather(part: str, scene: Scene) -> Json:
@@ -184,7 +185,7 @@ def by_layer(scene: Scene) -> Json:
     )
     first = float_run(scene.samples[0])
     schemes = scene.plan.as_dict()
-    tensorwise = [n for n, s in schemes.items() if s.weight and s.granularity == "tensor"]
+    tensorwise = [n for n, s in schemes.items() if s.weight and not s.per_channel]
     outliers = outlier_ratios(scene)
     troubled = bias_troubles(scene)
     cured: dict[str, _View | None] = {}
@@ -196,10 +197,12 @@ def by_layer(scene: Scene) -> Json:
         planned = _View(scene, scene.plan, first, on_device=True)
         kept(planned)
         views = {
-            "channel": kept(_only(scene, tensorwise, first, on_device=True, granularity="channel")),
+            "channel": kept(_only(scene, tensorwise, first, on_device=True, per_channel=True)),
             "percentile": kept(_only(scene, list(outliers), first, ranges="percentile")),
             "mse": kept(_only(scene, list(outliers), first, ranges="mse")),
-            "bias_float": kept(_only(scene, list(troubled), first, on_device=True, bias="float")),
+            "bias_float": kept(
+                _only(scene, list(troubled), first, on_device=True, float_bias=True)
+            ),
             "bias_held": kept(_held(scene, list(troubled), first)),
         }
         _look(scene, float_run, [planned, *(v for v in views.values() if v)])
@@ -256,11 +259,11 @@ def _look(scene: Scene, float_run: Callable[[Values], Values], views: Sequence[_
 
 
 def _only(
-    scene: Scene, names: Sequence[str], first: Values, *, on_device: bool = False, **fields: str
+    scene: Scene, names: Sequence[str], first: Values, *, on_device: bool = False, **fields: Any
 ) -> _View | None:
     if not names:
         return None
-    plan = changed(scene.restricted(names), only=names, **fields)
+    plan = with_scheme_fields(scene.restricted(names), only=names, **fields)
     return _View(scene, plan, first, on_device=on_device)
 
 
@@ -270,7 +273,9 @@ def _held(scene: Scene, names: Sequence[str], first: Values) -> _View | None:
         return None
     schemes = scene.plan.as_dict()
     raised = {
-        n: dataclasses.replace(schemes[n], weight="s7", bias="s32", rounding="") for n in names
+        n: dataclasses.replace(s, weight=S7, float_bias=False, rounding=Rounding.NEAREST)
+        for n, s in schemes.items()
+        if n in names and isinstance(s, StaticInt)
     }
     return _View(scene, scene.restricted(names).replace(raised), first, on_device=True)
 
@@ -316,13 +321,13 @@ def outlier_ratios(scene: Scene) -> dict[str, float]:
     statistics = scene.assembler.statistics
     prepared = scene.assembler.prepared
     schemes = scene.plan.as_dict()
-    static = {x.output for x, s in scene.layers() if s.kind == "static"}
+    static = {x.output for x, s in scene.layers() if isinstance(s, StaticInt)}
     kept_float = {
         x.output for x in prepared.layers if x.op_type == OUTPUT_OP and x.name not in schemes
     }
     found: dict[str, float] = {}
     for layer, scheme in scene.layers():
-        if scheme.kind != "static" or scheme.ranges not in ("", "minmax"):
+        if not isinstance(scheme, StaticInt) or scheme.ranges != MINMAX:
             continue
         tensors = [t for t in layer.inputs if t not in static]
         if layer.op_type not in SAME_SCALE_OPS and layer.output not in kept_float:
@@ -345,19 +350,19 @@ def bias_troubles(scene: Scene) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for layer, scheme in scene.layers():
         bias = scene.assembler.bias(layer) if layer.weight else None
-        if bias is None or scheme.kind != "static":
+        if bias is None or not isinstance(scheme, StaticInt):
             continue
         low, high = scene.assembler.statistics.range_of(layer.inputs[0], scheme.ranges)
         bounds = np.asarray(low, np.float32), np.asarray(high, np.float32)
         scale, _ = integers.affine(*bounds, scheme.activation, symmetric=False)
-        q = quantized_weight(layer, scheme, scene.assembler)
+        q = scheme.quantized_weight(layer, scene.assembler)
         if layer.op_type == "Gemm" and q.axis is not None:
             bias = integers.one_per_channel(bias, q.scale)
         plain = integers.bias_scale(float(scale), q.scale, bias)
         _, without = integers.quantize_bias(bias, plain)
-        as_float = scheme.bias == "float"
+        as_float = scheme.float_bias
         held = q.scale
-        if holds_bias(scheme):
+        if scheme.holds_bias:
             held = integers.scale_that_holds_bias(
                 q.scale, float(scale), bias, per_channel=q.axis is not None
             )

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from seqto.assembly.plan import Plan
+from seqto.schemes.dynamic_int import DynamicInt
 from seqto.schemes.scheme import Scheme
+from seqto.schemes.static_int import StaticInt
+from seqto.schemes.types import P8, S7, S8, U8, Arithmetic, Rounding
+from seqto.schemes.weight_only import WeightOnly
 
 
-def changed(plan: Plan, *, only: Sequence[str] | None = None, **fields: str) -> Plan:
-    """The plan with some fields of its layers' schemes set, where the field means something.
+def with_scheme_fields(plan: Plan, *, only: Sequence[str] | None = None, **fields: Any) -> Plan:
+    """Return the plan with some fields of its layers' schemes set, where the field has a meaning.
 
     A weight type is changed only where it is s8 and integers are multiplied: four bits cannot
     saturate, and weight-only layers compute in float.
     """
-    made: dict[str, Scheme] = {}
-    for name, scheme in plan.as_dict().items():
-        integer = scheme.weight == "s8" and scheme.kind in ("static", "dynamic")
-        means = {
-            "weight": integer,
-            "rounding": integer,
-            "granularity": scheme.granularity == "tensor",
-            "activation": scheme.kind == "static",
-            "ranges": scheme.kind == "static",
-            "bias": scheme.kind == "static" and bool(scheme.weight),
-        }
-        wanted = {k: v for k, v in fields.items() if means[k] and (only is None or name in only)}
-        made[name] = dataclasses.replace(scheme, **wanted)
-    return Plan.of(made, plan.transforms)
+    chosen = plan.as_dict() if only is None else {n: plan.scheme_of(n) for n in only}
+    return plan.replace({name: _with_fields(scheme, fields) for name, scheme in chosen.items()})
+
+
+def _with_fields(scheme: Scheme, fields: Mapping[str, Any]) -> Scheme:
+    if not isinstance(scheme, StaticInt | DynamicInt | WeightOnly):
+        return scheme
+    static = isinstance(scheme, StaticInt)
+    integer = scheme.weight is S8 and scheme.arithmetic is not Arithmetic.FLOAT
+    applies = {
+        "weight": integer,
+        "rounding": integer and static,
+        "per_channel": scheme.weight is not None and not scheme.per_channel,
+        "activation": static,
+        "ranges": static,
+        "float_bias": static and scheme.weight is not None,
+    }
+    return dataclasses.replace(scheme, **{k: v for k, v in fields.items() if applies[k]})
 
 
 def without_saturation(plan: Plan) -> dict[str, Plan]:
@@ -38,18 +47,21 @@ def without_saturation(plan: Plan) -> dict[str, Plan]:
     (their scales are not raised to hold an int32 one). p8 goes by channel.
     """
     return {
-        "u8": changed(plan, weight="u8", activation="u8", bias="float", rounding=""),
-        "p8": changed(plan, weight="p8", granularity="channel", rounding=""),
-        "s7": changed(plan, weight="s7", rounding=""),
+        "u8": with_scheme_fields(
+            plan, weight=U8, activation=U8, float_bias=True, rounding=Rounding.NEAREST
+        ),
+        "p8": with_scheme_fields(plan, weight=P8, per_channel=True, rounding=Rounding.NEAREST),
+        "s7": with_scheme_fields(plan, weight=S7, rounding=Rounding.NEAREST),
     }
 
 
 def cures(plan: Plan) -> dict[str, Plan]:
     """Whole plans that cure one cause each; those that change nothing are left out."""
-    per_channel = changed(plan, granularity="channel")
-    found = {"channel": per_channel}
-    if any(s.weight == "s8" and s.kind != "weight" for s in plan.as_dict().values()):
-        found.update(without_saturation(per_channel))
-    if any(s.kind == "static" for s in plan.as_dict().values()):
-        found["mse"] = changed(plan, ranges="mse")
-    return {name: made for name, made in found.items() if made != plan}
+    per_channel = with_scheme_fields(plan, per_channel=True)
+    plans = {"channel": per_channel}
+    schemes = plan.as_dict().values()
+    if any(s.weight is S8 and s.arithmetic is not Arithmetic.FLOAT for s in schemes):
+        plans.update(without_saturation(per_channel))
+    if any(s.arithmetic is Arithmetic.INTEGER for s in schemes):
+        plans["mse"] = with_scheme_fields(plan, ranges="mse")
+    return {name: cured for name, cured in plans.items() if cured != plan}

@@ -17,6 +17,7 @@ from typing import Any
 from seqto.files import write_file
 from seqto.records import EVALUATION, REPORT, Json
 from seqto.report import wording
+from seqto.schemes.scheme import Scheme
 from seqto.selection.objectives import OBJECTIVES, figure_of
 from seqto.selection.recommend import TOLERANCE
 
@@ -27,9 +28,6 @@ SCHEMA = 1
 
 
 FILE_NAME = "report.json"
-
-
-FLOAT_KINDS = ("fp32", "fp16")
 
 
 @dataclass(slots=True)
@@ -216,7 +214,7 @@ def _objectives(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _quantized_layers(schemes: Mapping[str, str]) -> list[str]:
-    return [layer for layer, code in schemes.items() if code.split("-")[0] not in FLOAT_KINDS]
+    return [layer for layer, code in schemes.items() if not Scheme.parse(code).is_float]
 
 
 def _layers(told: _Told) -> list[Json]:
@@ -287,7 +285,7 @@ def _trial(told: _Told, number: int, open_layers: Sequence[str]) -> Json:
         "plan": dict(schemes),
         "transforms": list(trial["plan"].get("transforms", ())),
         "excluded": [
-            name for name in open_layers if schemes.get(name, "fp32").split("-")[0] in FLOAT_KINDS
+            name for name in open_layers if Scheme.parse(schemes.get(name, "fp32")).is_float
         ],
         "loss": _loss(seen),
         **{

@@ -13,28 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.schemes.types import P8, IntType
+
 Floats = NDArray[np.float32]
-
-
-# name → (numpy type, lowest, highest, lowest when symmetric, highest when symmetric)
-RANGES: dict[str, tuple[type[np.generic], int, int, int, int]] = {
-    "s8": (np.int8, -128, 127, -127, 127),
-    "s7": (np.int8, -64, 64, -64, 64),
-    "p8": (np.int8, -128, 127, -127, 127),  # and see PAIR_LIMIT
-    "u8": (np.uint8, 0, 255, 0, 255),
-    "s4": (np.int8, -8, 7, -7, 7),
-    "s16": (np.int16, -32768, 32767, -32767, 32767),
-    "u16": (np.uint16, 0, 65535, 0, 65535),
-}
 
 
 TINY = np.finfo(np.float32).tiny
 
 
-# x86 without VNNI adds two products of u8 activations and s8 weights in 16 bits (vpmaddubsw). Two
-# neighbours of one sign whose sum stays within this cannot saturate: 255 · 128 < 2¹⁵. Of unlike
-# signs, any two are safe.
-PAIR_LIMIT = 128
+PAIR_LIMIT = P8.pair_limit or 0  # see IntType
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +44,16 @@ class Quantized:
 
 
 def affine(
-    low: Floats | np.float32, high: Floats | np.float32, kind: str, *, symmetric: bool
+    low: Floats | np.float32, high: Floats | np.float32, to: IntType, *, symmetric: bool
 ) -> tuple[Floats, NDArray[np.generic]]:
     """Scale and zero point for ranges [low, high] (elementwise), zero always included."""
-    dtype, qmin, qmax, smin, smax = RANGES[kind]
+    qmin, qmax = to.low, to.high
     low = np.minimum(low, np.float32(0)).astype(np.float32)
     high = np.maximum(high, np.float32(0)).astype(np.float32)
     if symmetric:
         bound = np.maximum(np.abs(low), np.abs(high))
         low, high = -bound, bound
-        qmin, qmax = smin, smax
+        qmin, qmax = to.symmetric_low, to.symmetric_high
     wide = (high.astype(np.float64) - low.astype(np.float64)) / float(qmax - qmin)
     degenerate = wide < TINY
     safe = np.where(degenerate, 1.0, wide)
@@ -75,33 +62,32 @@ def affine(
         zero = np.full(safe.shape, np.round((qmin + qmax) / 2.0))
     else:
         zero = np.where(degenerate, 0.0, np.round(qmin - low / safe))
-    return safe.astype(np.float32), zero.astype(dtype)
+    return safe.astype(np.float32), zero.astype(to.dtype)
 
 
 def round_to(
-    values: Floats, scale: Floats, zero_point: NDArray[np.generic], kind: str
+    values: Floats, scale: Floats, zero_point: NDArray[np.generic], to: IntType
 ) -> NDArray[np.generic]:
     """Nearest integers (ties to even), clipped to the type's whole range."""
-    dtype, qmin, qmax, _, _ = RANGES["s8" if kind == "s7" else kind]
     scaled = (values.astype(np.float32) / scale).round() + zero_point.astype(np.float32)
-    integers: NDArray[np.generic] = np.clip(scaled, qmin, qmax).astype(dtype)
+    integers: NDArray[np.generic] = np.clip(scaled, to.lowest, to.highest).astype(to.dtype)
     return integers
 
 
-def quantize(values: Floats, kind: str, *, axis: int | None) -> Quantized:
+def quantize(values: Floats, to: IntType, *, axis: int | None) -> Quantized:
     """Round to nearest. Per channel is symmetric always: QLinearConv wants equal zero points."""
-    symmetric = axis is not None or kind in ("s8", "s7", "p8", "s4")
+    symmetric = axis is not None or to.signed
     if axis is None:
-        scale, zero = affine(values.min(), values.max(), kind, symmetric=symmetric)
-        return Quantized(round_to(values, scale, zero, kind), scale, zero, None)
+        scale, zero = affine(values.min(), values.max(), to, symmetric=symmetric)
+        return Quantized(round_to(values, scale, zero, to), scale, zero, None)
     others = tuple(i for i in range(values.ndim) if i != axis)
     low, high = values.min(axis=others), values.max(axis=others)
-    scale, zero = affine(low, high, kind, symmetric=symmetric)
-    if kind == "p8":
+    scale, zero = affine(low, high, to, symmetric=symmetric)
+    if to.pair_limit is not None:
         moved = np.moveaxis(values, axis, 0)
         needed = scale_for_pairs(moved.reshape(len(moved), -1), *neighbours(values.shape, axis))
         scale = np.maximum(scale, needed.astype(np.float32))
-    return requantize(values, scale, zero, kind, axis=axis)
+    return requantize(values, scale, zero, to, axis=axis)
 
 
 def scale_for_pairs(
@@ -115,15 +101,17 @@ def scale_for_pairs(
 
 
 def requantize(
-    values: Floats, scale: Floats, zero: NDArray[np.generic], kind: str, *, axis: int | None
+    values: Floats, scale: Floats, zero: NDArray[np.generic], to: IntType, *, axis: int | None
 ) -> Quantized:
     """Round to nearest with scales that are given."""
     if axis is None:
-        return Quantized(round_to(values, scale, zero, kind), scale, zero, None)
+        return Quantized(round_to(values, scale, zero, to), scale, zero, None)
     shape = [1] * values.ndim
     shape[axis] = -1
-    data = round_to(values, scale.reshape(shape), zero.reshape(shape), kind)
-    return Quantized(within_pairs(data, axis) if kind == "p8" else data, scale, zero, axis)
+    data = round_to(values, scale.reshape(shape), zero.reshape(shape), to)
+    if to.pair_limit is not None:
+        data = within_pairs(data, axis)
+    return Quantized(data, scale, zero, axis)
 
 
 def neighbours(shape: Sequence[int], axis: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -168,11 +156,11 @@ def unsigned(q: Quantized) -> Quantized:
     return Quantized(data, q.scale, zero, q.axis)
 
 
-def rescaled(values: Floats, q: Quantized, scale: Floats, kind: str) -> Quantized:
+def rescaled(values: Floats, q: Quantized, scale: Floats, to: IntType) -> Quantized:
     """The same integers, but for channels whose scale is another: those are rounded again."""
     if np.array_equal(scale, q.scale):
         return q
-    again = requantize(values, scale, q.zero_point, kind, axis=q.axis)
+    again = requantize(values, scale, q.zero_point, to, axis=q.axis)
     if q.axis is None:
         return again
     shape = [1] * values.ndim

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from seqto.records import Layer
 from seqto.schemes.integers import (
     PAIR_LIMIT,
-    RANGES,
     TINY,
     Floats,
     Quantized,
@@ -30,6 +29,7 @@ from seqto.schemes.integers import (
     neighbours,
     scale_for_pairs,
 )
+from seqto.schemes.types import IntType
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -61,32 +61,32 @@ class Rounder:
         # the two halves, and both together
         self._grams = (grams[0], grams[1], grams.sum(axis=0))
 
-    def round(self, *kinds: str) -> dict[str, Quantized]:
+    def round(self, *types: IntType) -> dict[IntType, Quantized]:
         """Per-channel symmetric integers with small output error; types share all factors."""
         importance = np.diag(self._grams[2])
         grids = {}
-        for kind in kinds:
-            _, _, _, low, high = RANGES[kind]
-            pairs = self._pairs if kind == "p8" else None
+        for to in types:
+            low, high = to.symmetric_low, to.symmetric_high
+            paired = to.pair_limit is not None
+            pairs = self._pairs if paired else None
             scale = best_scales(self._rows, importance, low=low, high=high, pairs=pairs)
-            grids[kind] = Grid.uniform(scale, low, high, paired=kind == "p8")
-        by_damping: dict[float | None, list[str]] = {}
-        for kind, damping in self._best_dampings(grids).items():
-            by_damping.setdefault(damping, []).append(kind)
-        found: dict[str, Quantized] = {}
+            grids[to] = Grid.uniform(scale, low, high, paired=paired)
+        by_damping: dict[float | None, list[IntType]] = {}
+        for to, damping in self._best_dampings(grids).items():
+            by_damping.setdefault(damping, []).append(to)
+        rounded: dict[IntType, Quantized] = {}
         for damping, alike in by_damping.items():
-            whole = Grid.stacked([grids[k] for k in alike])
+            whole = Grid.stacked([grids[t] for t in alike])
             data = self._rounded(np.tile(self._rows, (len(alike), 1)), whole, damping, half=2)
-            for kind, integers in zip(alike, np.split(data, len(alike)), strict=True):
-                found[kind] = self._quantized(kind, integers, grids[kind].scale)
-        return {kind: found[kind] for kind in kinds}
+            for to, integers in zip(alike, np.split(data, len(alike)), strict=True):
+                rounded[to] = self._quantized(to, integers, grids[to].scale)
+        return {to: rounded[to] for to in types}
 
     def _quantized(
-        self, kind: str, data: NDArray[np.float64], scale: NDArray[np.float64]
+        self, to: IntType, data: NDArray[np.float64], scale: NDArray[np.float64]
     ) -> Quantized:
-        dtype = RANGES[kind][0]
-        integers = np.moveaxis(data.astype(dtype).reshape(self._moved.shape), 0, self._axis)
-        zero = np.zeros(len(scale), dtype=dtype)
+        integers = np.moveaxis(data.astype(to.dtype).reshape(self._moved.shape), 0, self._axis)
+        zero = np.zeros(len(scale), dtype=to.dtype)
         return Quantized(np.ascontiguousarray(integers), scale.astype(np.float32), zero, self._axis)
 
     def _rounded(
@@ -96,19 +96,19 @@ class Rounder:
             return grid.nearest(rows, self._pairs)
         return pass_errors_on(rows, factor(self._grams[half], damping), grid, self._pairs)
 
-    def _best_dampings(self, grids: Mapping[str, Grid]) -> dict[str, float | None]:
+    def _best_dampings(self, grids: Mapping[IntType, Grid]) -> dict[IntType, float | None]:
         """Round some rows by one half of the samples, judge by the other; None: nearest wins."""
         count = len(self._rows)
         chosen = np.linspace(0, count - 1, min(TRIAL_ROWS, count)).astype(int)
         some = np.tile(self._rows[chosen], (len(grids), 1))
         grid = Grid.stacked([g.some(chosen) for g in grids.values()])
-        error: dict[str, dict[float | None, float]] = {kind: {} for kind in grids}
+        error: dict[IntType, dict[float | None, float]] = {to: {} for to in grids}
         for damping in (None, *DAMPINGS):
             data = self._rounded(some, grid, damping, half=0)
             gaps = np.split(some - data * grid.scale[:, None], len(grids))
-            for kind, gap in zip(grids, gaps, strict=True):
-                error[kind][damping] = self._output_error(gap)
-        return {kind: min(by, key=by.__getitem__) for kind, by in error.items()}
+            for to, gap in zip(grids, gaps, strict=True):
+                error[to][damping] = self._output_error(gap)
+        return {to: min(by, key=by.__getitem__) for to, by in error.items()}
 
     def _output_error(self, gap: NDArray[np.float64]) -> float:
         return float(((gap @ self._grams[1]) * gap).sum())

@@ -1,102 +1,108 @@
-"""The scheme of a layer: how its weights and activations are kept, and its code."""
+"""The scheme of a layer: how its weights and activations are kept. One file has each kind."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
 
-from seqto.errors import PlanError
+from seqto.errors import PlanError, nearest
+from seqto.model.prepare import LOWEST_OPSET
+from seqto.records import Layer
+from seqto.schemes.dynamic_int import DynamicInt
+from seqto.schemes.float16 import Float16
+from seqto.schemes.float32 import Float32
+from seqto.schemes.integers import Floats
+from seqto.schemes.part import Constants, NodeWriter
+from seqto.schemes.static_int import StaticInt
+from seqto.schemes.types import Arithmetic, IntType, Kernel, Rounding
+from seqto.schemes.weight_only import WeightOnly
 
-# ------------------------------------------------------------------------------ schemes and plans
 
+class Scheme(Protocol):
+    """How one layer is kept: a value of one of the kinds.
 
-@dataclass(frozen=True, slots=True)
-class Scheme:
-    """How one layer is kept. The code (`str(scheme)`) is its short, stable, readable name.
-
-    kind         fp32 | fp16 | static | dynamic | weight
-    weight       s8 | s7 (int8 with one bit less range) | p8 (int8 of which no two neighbours
-                 saturate a 16-bit sum) | u8 | s4; empty for float kinds and weightless layers
-    activation   u8 | s8 | u16 | s16 (static only)
-    granularity  channel | tensor | block32 … (block: weight-only s4)
-    bias         s32 | float (static only)
-    ranges       minmax | percentile | entropy | mse: how the layer's output range is chosen
-    rounding     nearest | output (weights rounded so that the layer's output error is small)
+    `str(scheme)` is its code, the stable name on disk and in tables; `Scheme.parse(code)` is the
+    value again. Values are equal if their codes are.
     """
 
-    kind: str = "fp32"
-    weight: str = ""
-    activation: str = ""
-    granularity: str = ""
-    bias: str = ""
-    ranges: str = ""
-    rounding: str = ""
-
-    def __str__(self) -> str:
-        parts = [self.kind, self.weight, self.activation, self.granularity]
-        parts += [f"bias-{self.bias}"] if self.bias and self.bias != "s32" else []
-        parts += [self.ranges] if self.ranges and self.ranges != "minmax" else []
-        parts += [f"round-{self.rounding}"] if self.rounding and self.rounding != "nearest" else []
-        return "-".join(p for p in parts if p)
+    kind: ClassVar[str]  # fp32 | fp16 | static | dynamic | weight
+    arithmetic: ClassVar[Arithmetic]
+    is_float: ClassVar[bool]  # fp32 or fp16: nothing is rounded to integers
 
     @property
-    def is_float(self) -> bool:
-        return self.kind in ("fp32", "fp16")
+    def code(self) -> str: ...
 
     @property
-    def kernel(self) -> str:
-        """The kernel family that it runs on: what is folded at load (fp16, weight-only) runs as
-        float, every signed static weight as int8."""
-        if self.kind in ("fp32", "fp16", "weight"):
-            return "float"
-        if self.kind == "dynamic":
-            return "dynamic"
-        signed = "u8" if self.weight == "u8" else "s8"
-        granularity = "tensor" if self.granularity == "tensor" else "channel"
-        return f"static-{signed}-{self.activation}-{granularity}"
+    def weight(self) -> IntType | None: ...  # None: a float kind, or a layer without weights
 
-    @classmethod
-    def parse(cls, code: str) -> Scheme:
-        """The scheme that a code names: the inverse of `str`."""
-        words = code.split("-")
-        kind, rest = words[0], words[1:]
-        if kind not in KINDS:
-            raise PlanError(f"unknown scheme {code!r}: it starts with none of {', '.join(KINDS)}")
-        values: dict[str, str] = {}
-        position = iter(range(len(rest)))
-        for i in position:
-            word = rest[i]
-            if word in ("bias", "round") and i + 1 < len(rest):
-                values["bias" if word == "bias" else "rounding"] = rest[i + 1]
-                next(position)
-            elif word in RANGES:
-                values["ranges"] = word
-            elif word in ("channel", "tensor") or word.startswith("block"):
-                values["granularity"] = word
-            elif word in WEIGHT_TYPES and "weight" not in values:
-                values["weight"] = word
-            elif word in ACTIVATION_TYPES:
-                values["activation"] = word
-            else:
-                raise PlanError(f"unknown scheme {code!r}: {word!r} is no part of a scheme")
-        if kind == "static" and "activation" not in values:
-            # a weightless layer: the one type given is that of its activations
-            values["activation"] = values.pop("weight", "u8")
-        return cls(kind=kind, **values)
+    @property
+    def activation(self) -> IntType | None: ...  # None: inputs and output are not calibrated
+
+    @property
+    def per_channel(self) -> bool: ...
+
+    @property
+    def rounding(self) -> Rounding: ...
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def bits(self) -> tuple[int, ...]: ...  # of the numbers other than float32
+
+    @property
+    def opset(self) -> int: ...  # the lowest that has all it needs; 0: any that seqto writes
+
+    def without_output_rounding(self) -> Scheme: ...
+
+    def problem(self, layer: Layer) -> str | None: ...  # why ONNX cannot keep this layer so
+
+    def restored_weight(self, layer: Layer, constants: Constants) -> Floats: ...
+
+    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int: ...
+
+    def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None: ...
+
+    @staticmethod
+    def parse(code: str) -> Scheme:
+        """Return the scheme that a code names. Each kind parses its own codes."""
+        return _parse(code)
 
 
-KINDS = ("fp32", "fp16", "static", "dynamic", "weight")
+KINDS: Mapping[str, type[Scheme]] = {
+    "fp32": Float32,
+    "fp16": Float16,
+    "static": StaticInt,
+    "dynamic": DynamicInt,
+    "weight": WeightOnly,
+}
 
 
-WEIGHT_TYPES = ("s8", "s7", "p8", "u8", "s4")
+@functools.lru_cache(maxsize=4096)
+def _parse(code: str) -> Scheme:
+    word = code.partition("-")[0]
+    kind = KINDS.get(word)
+    if kind is None:
+        near, known = nearest(word, list(KINDS)), ", ".join(KINDS)
+        raise PlanError(f"unknown scheme {code!r}: it starts with none of {known}{near}")
+    return kind.parse(code)
 
 
-ACTIVATION_TYPES = ("u8", "s8", "u16", "s16")
+FP32 = Float32()
 
 
-RANGES = ("minmax", "percentile", "entropy", "mse")
+FP16 = Float16()
 
 
-FP32 = Scheme("fp32")
+def opset_needed(scheme: Scheme) -> int:
+    return max(LOWEST_OPSET, scheme.opset)
 
 
-FP16 = Scheme("fp16")
+def unfit(layer: Layer, scheme: Scheme, *, max_opset: int | None = None) -> str | None:
+    """Return why a layer cannot be kept so by ONNX itself, or None. Devices have their own say."""
+    if scheme == FP32:
+        return None
+    if max_opset is not None and opset_needed(scheme) > max_opset:
+        return f"it needs opset {opset_needed(scheme)} and max_opset is {max_opset}"
+    return scheme.problem(layer)

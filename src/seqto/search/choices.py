@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from seqto.devices.device import Device
 from seqto.errors import ConfigError, PlanError, nearest
 from seqto.model.layers import OUTPUT_OP
-from seqto.records import Json, Layer
-from seqto.schemes.limits import unfit
-from seqto.schemes.scheme import Scheme
+from seqto.records import Layer
+from seqto.schemes.dynamic_int import DynamicInt
+from seqto.schemes.scheme import FP16, FP32, Scheme, unfit
+from seqto.schemes.static_int import StaticInt
+from seqto.schemes.types import (
+    INT4_OPSET,
+    MINMAX,
+    P8,
+    RANGES,
+    S4,
+    S7,
+    S8,
+    U8,
+    Arithmetic,
+    IntType,
+    Rounding,
+)
+from seqto.schemes.weight_only import WeightOnly
+
+Choices = Mapping[str, tuple[Scheme, ...]]  # layer → schemes that it may have
+
 
 # what `frontier` may choose from, by a layer's kind; a device and constraints narrow it
-WEIGHTED = (
-    "fp16",
-    "weight-s8-channel-round-output",
-    "weight-s8-channel",
-    "static-u8-u8-channel-bias-float-round-output",
-    "static-u8-u8-channel-bias-float",
-    "static-s8-u8-channel-bias-float-round-output",
-    "static-s8-u8-channel-bias-float",
-    "static-p8-u8-channel-bias-float-round-output",
-    "static-s7-u8-channel-bias-float",
-    "static-s4-u8-channel-bias-float-round-output",
-    "weight-s4-channel-round-output",
+WEIGHTED: tuple[Scheme, ...] = (
+    FP16,
+    WeightOnly(S8, rounding=Rounding.OUTPUT),
+    WeightOnly(S8),
+    StaticInt(U8, U8, float_bias=True, rounding=Rounding.OUTPUT),
+    StaticInt(U8, U8, float_bias=True),
+    StaticInt(S8, U8, float_bias=True, rounding=Rounding.OUTPUT),
+    StaticInt(S8, U8, float_bias=True),
+    StaticInt(P8, U8, float_bias=True, rounding=Rounding.OUTPUT),
+    StaticInt(S7, U8, float_bias=True),
+    StaticInt(S4, U8, float_bias=True, rounding=Rounding.OUTPUT),
+    WeightOnly(S4, rounding=Rounding.OUTPUT),
 )
 
 
-DENSE_ONLY = ("dynamic-s8-channel",)
+DENSE_ONLY: tuple[Scheme, ...] = (DynamicInt(S8),)
 
 
-WEIGHTLESS = ("static-u8",)
+WEIGHTLESS: tuple[Scheme, ...] = (StaticInt(None, U8),)
 
 
 FOUR_BIT_SHARE = 0.002  # of the file: below this four bits save nothing worth a try
@@ -51,153 +70,183 @@ class Constraints:
     max_opset: int | None = None
 
     def against(self, layer: Layer, scheme: Scheme) -> str | None:
-        """Why the target cannot take this layer so."""
-        if self.integer_only and layer.weight and scheme.kind != "static":
+        """Return why the target cannot take this layer so, or None."""
+        if self.integer_only and layer.weight and scheme.arithmetic is not Arithmetic.INTEGER:
             return "the target is integer-only"
-        if self.integer_only and scheme.bias == "float":
+        if self.integer_only and isinstance(scheme, StaticInt) and scheme.float_bias:
             return "the target is integer-only: the bias must be int32"
-        if not self.per_channel and scheme.granularity not in ("", "tensor"):
+        if not self.per_channel and scheme.weight is not None and scheme.per_channel:
             return "the target has no per-channel scales"
         if self.ops and not scheme.is_float and layer.op_type not in (*self.ops, OUTPUT_OP):
             return f"the target quantizes {', '.join(self.ops)} only"
-        for bits in bits_of(scheme):
+        for bits in scheme.bits:
             if bits not in self.bits:
                 allowed = ", ".join(str(b) for b in self.bits)
                 return f"the target has no {bits}-bit numbers (it has {allowed})"
         return None
 
 
-def bits_of(scheme: Scheme) -> tuple[int, ...]:
-    by_type = {"s8": 8, "u8": 8, "s7": 8, "p8": 8, "s4": 4, "u16": 16, "s16": 16}
-    if scheme.kind == "fp16":
-        return (16,)
-    found = [by_type[t] for t in (scheme.weight, scheme.activation) if t]
-    return tuple(found)
+@dataclass(frozen=True, slots=True)
+class NotOffered:
+    """A scheme that some layers cannot have, and why."""
+
+    what: str  # the scheme's code, or what schemes have in common
+    reason: str
+    layers: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        return f"{self.what} is not offered: {self.reason}"
 
 
 def default_schemes(
     layers: Sequence[Layer],
     *,
     mode: str,
-    weight: str,
-    activation: str,
-    granularity: str,
-    bias: str = "s32",
-    ranges: str = "minmax",
-) -> dict[str, str]:
-    """The scheme that `mode` gives each layer: the fully quantized model of the papers."""
-    if mode not in ("static", "dynamic", "weight"):
+    weight: IntType,
+    activation: IntType,
+    per_channel: bool,
+    float_bias: bool = False,
+    ranges: str = MINMAX,
+) -> dict[str, Scheme]:
+    """Return the scheme that `mode` gives each layer: the fully quantized model of the papers."""
+    by_mode: dict[str, tuple[Scheme, Scheme | None]] = {}  # with weights, and without
+    if mode == "static":
+        weighted = StaticInt(
+            weight, activation, per_channel=per_channel, float_bias=float_bias, ranges=ranges
+        )
+        by_mode[mode] = weighted, StaticInt(None, activation, ranges=ranges)
+    elif mode == "dynamic":
+        by_mode[mode] = DynamicInt(weight, per_channel), None
+    elif mode == "weight":
+        by_mode[mode] = WeightOnly(weight, per_channel), None
+    else:
         raise ConfigError(f"mode {mode!r} is none of static, dynamic, weight")
-    chosen: dict[str, str] = {}
+    chosen: dict[str, Scheme] = {}
     for layer in layers:
-        if mode == "static":
-            scheme = Scheme(
-                "static",
-                weight if layer.weight else "",
-                activation,
-                granularity if layer.weight else "",
-                bias if layer.weight else "",
-                ranges,
-            )
-        else:
-            scheme = Scheme(mode, weight, granularity=granularity)
-            if unfit(layer, scheme):
-                continue
-        chosen[layer.name] = str(scheme)
+        scheme = by_mode[mode][0 if layer.weight else 1]
+        if scheme is not None and not unfit(layer, scheme):
+            chosen[layer.name] = scheme
     return chosen
 
 
-def full_menu(
+def all_choices(
     layers: Sequence[Layer],
     device: Device,
     constraints: Constraints,
     *,
     weight_bytes: Mapping[str, int],
-    extra: Sequence[str] = (),
-    only: Sequence[str] = (),
+    only: Sequence[Scheme] = (),
     roundable: frozenset[str] = frozenset(),
     timed: bool = True,
-) -> tuple[dict[str, tuple[str, ...]], list[Json]]:
-    """Layer → codes it may have, and for each refusal {code, reason, layers}.
+) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
+    """Return layer → schemes it may have, and what is not offered.
 
     Where nobody asks for time (`timed`), integer kernels are left out: what is only stored as
-    integers takes the same bytes and does less damage. A menu that is asked for stays as it is.
+    integers takes the same bytes and does less damage. Schemes that are asked for (`only`) stay.
     """
     total = max(1, sum(weight_bytes.values()))
-    menu: dict[str, tuple[str, ...]] = {}
+    choices: dict[str, tuple[Scheme, ...]] = {}
     refusals: dict[tuple[str, str], list[str]] = {}
     for layer in layers:
-        codes = _candidates(layer, constraints, extra=extra, only=only)
-        kept = ["fp32"]
-        for code in codes:
-            scheme = Scheme.parse(code)
+        kept: list[Scheme] = [FP32]
+        saved = weight_bytes.get(layer.name, 0) / 8 / total
+        for scheme in _candidates(layer, constraints, only=only):
             reason = (
                 unfit(layer, scheme, max_opset=constraints.max_opset)
                 or constraints.against(layer, scheme)
                 or device.refuses(layer, scheme)
             )
             if reason:
-                refusals.setdefault((code, reason), []).append(layer.name)
+                refusals.setdefault((str(scheme), reason), []).append(layer.name)
                 continue
-            saved = weight_bytes.get(layer.name, 0) / 8 / total
-            tiny = scheme.weight == "s4" and (saved < FOUR_BIT_SHARE or layer.depthwise)
-            unknown = scheme.rounding == "output" and layer.name not in roundable
-            # rounding for the output falls back to the nearest where it does not help on held-out
-            # samples: it leaves no room for the plain sibling; nor p8, as fast and finer, for s7
-            finer = {f"{c}-round-output" for c in (code, code.replace("-s7-", "-p8-"))}
-            if not tiny and not unknown and not finer & set(kept):
-                kept.append(code)
+            tiny = scheme.weight is S4 and (saved < FOUR_BIT_SHARE or layer.depthwise)
+            unknown = scheme.rounding is Rounding.OUTPUT and layer.name not in roundable
+            if not tiny and not unknown and not any(s in kept for s in _preferred(scheme)):
+                kept.append(scheme)
         if constraints.integer_only and layer.weight and len(kept) > 1:
-            kept.remove("fp32")
-        menu[layer.name] = tuple(kept)
-    rows = [
-        {"code": code, "reason": reason, "layers": names}
-        for (code, reason), names in refusals.items()
-    ]
+            kept.remove(FP32)
+        choices[layer.name] = tuple(kept)
+    rows = [NotOffered(code, why, tuple(names)) for (code, why), names in refusals.items()]
     if not timed and not only:
-        smaller = _stored_only(layers, menu)
-        gone = [x.name for x in layers if smaller[x.name] != menu[x.name]]
-        if gone:
+        smaller = _stored_only(layers, choices)
+        removed = tuple(x.name for x in layers if smaller[x.name] != choices[x.name])
+        if removed:
             reason = "time is no objective, and weight-only schemes take no more bytes"
-            rows.append({"code": "an integer kernel", "reason": reason, "layers": gone})
-        menu = smaller
-    return menu, rows
+            rows.append(NotOffered("an integer kernel", reason, removed))
+        choices = smaller
+    return choices, rows
 
 
-def _stored_only(
-    layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]
-) -> dict[str, tuple[str, ...]]:
-    """The menu without static and dynamic schemes, where weight-only ones are on it."""
-    kept: dict[str, tuple[str, ...]] = {}
+def _preferred(scheme: Scheme) -> list[Scheme]:
+    """Return the schemes that make this one superfluous.
+
+    Rounding for the output falls back to the nearest where it does not help on held-out samples:
+    nearest rounding is dropped where it exists. s7 is dropped where p8 exists, as fast and finer.
+    """
+    if scheme.weight is None or not scheme.per_channel or scheme.rounding is Rounding.OUTPUT:
+        return []
+    if not isinstance(scheme, StaticInt | WeightOnly):
+        return []
+    weights = (S7, P8) if scheme.weight is S7 else (scheme.weight,)
+    return [dataclasses.replace(scheme, weight=w, rounding=Rounding.OUTPUT) for w in weights]
+
+
+def _stored_only(layers: Sequence[Layer], choices: Choices) -> dict[str, tuple[Scheme, ...]]:
+    """The choices without static and dynamic schemes, where weight-only ones are among them."""
+    kept: dict[str, tuple[Scheme, ...]] = {}
     for layer in layers:
-        codes = menu[layer.name]
-        if any(c.startswith("weight-s8") for c in codes):
-            codes = tuple(c for c in codes if not c.startswith(("static", "dynamic")))
-        kept[layer.name] = codes
-    if any(c.startswith("static") for x in layers if x.weight for c in kept[x.name]):
+        schemes = choices[layer.name]
+        if any(isinstance(s, WeightOnly) and s.weight is S8 for s in schemes):
+            schemes = tuple(s for s in schemes if s.arithmetic is Arithmetic.FLOAT)
+        kept[layer.name] = schemes
+    if any(s.arithmetic is Arithmetic.INTEGER for x in layers if x.weight for s in kept[x.name]):
         return kept
     return {
-        x.name: kept[x.name] if x.weight else tuple(c for c in kept[x.name] if c == "fp32")
+        x.name: kept[x.name] if x.weight else tuple(s for s in kept[x.name] if s == FP32)
         for x in layers
     }
 
 
-def _candidates(
-    layer: Layer, constraints: Constraints, *, extra: Sequence[str], only: Sequence[str]
-) -> list[str]:
-    fits_kind = [c for c in (*extra, *only) if bool(Scheme.parse(c).weight) == bool(layer.weight)]
+def _candidates(layer: Layer, constraints: Constraints, *, only: Sequence[Scheme]) -> list[Scheme]:
     if only:
-        return fits_kind if layer.weight else [*fits_kind, *WEIGHTLESS]
+        fitting = [s for s in only if _is_weightless(s) != bool(layer.weight)]
+        return fitting if layer.weight else [*fitting, *WEIGHTLESS]
     if not layer.weight:
-        return list(dict.fromkeys([*WEIGHTLESS, *fits_kind]))
-    codes = [*WEIGHTED, *fits_kind]
-    if layer.op_type in ("Gemm", "MatMul"):
-        codes += DENSE_ONLY
+        return list(WEIGHTLESS)
+    schemes = [*WEIGHTED, *(DENSE_ONLY if layer.op_type in ("Gemm", "MatMul") else ())]
     if constraints.integer_only:
-        codes = [c.replace("-bias-float", "") for c in codes]
+        schemes = [
+            dataclasses.replace(s, float_bias=False) if isinstance(s, StaticInt) else s
+            for s in schemes
+        ]
     if not constraints.per_channel:
-        codes = [c.replace("-channel", "-tensor") for c in codes if "-round-" not in c]
-    return list(dict.fromkeys(codes))
+        schemes = [_per_tensor(s) for s in schemes if s.rounding is Rounding.NEAREST]
+    return list(dict.fromkeys(schemes))
+
+
+def _is_weightless(scheme: Scheme) -> bool:
+    return isinstance(scheme, StaticInt) and scheme.weight is None
+
+
+def _per_tensor(scheme: Scheme) -> Scheme:
+    if not isinstance(scheme, StaticInt | WeightOnly | DynamicInt) or scheme.weight is None:
+        return scheme
+    return dataclasses.replace(scheme, per_channel=False)
+
+
+def rounded_types(schemes: Sequence[Scheme], constraints: Constraints) -> tuple[IntType, ...]:
+    """Return the weight types that must be rounded for the output; u8 is s8 moved up."""
+    weights = (s.weight for s in schemes if s.rounding is Rounding.OUTPUT)
+    types = dict.fromkeys(S8 if w is U8 else w for w in weights if w is not None)
+    opset = INT4_OPSET if constraints.max_opset is None else constraints.max_opset
+    return tuple(t for t in types if t.bits in constraints.bits and t.opset <= opset)
+
+
+def range_methods(schemes: Sequence[Scheme]) -> list[str]:
+    """Return the range methods that schemes need, minmax always among them."""
+    used = {s.ranges for s in schemes if isinstance(s, StaticInt)}
+    return [MINMAX, *(m for m in RANGES if m in used and m != MINMAX)]
 
 
 def skipped(layers: Sequence[Layer], rules: Sequence[str]) -> list[str]:
@@ -217,9 +266,9 @@ def skipped(layers: Sequence[Layer], rules: Sequence[str]) -> list[str]:
 def resolve(layers: Sequence[Layer], names: Sequence[str]) -> list[str]:
     """Node or layer names → layers; a name that matches nothing is an error with near ones."""
     known = {n: layer.name for layer in layers for n in (layer.name, *layer.nodes)}
-    found = []
+    resolved = []
     for name in names:
         if name not in known:
             raise PlanError(f"no node or layer {name!r} in the model{nearest(name, list(known))}")
-        found.append(known[name])
-    return list(dict.fromkeys(found))
+        resolved.append(known[name])
+    return list(dict.fromkeys(resolved))

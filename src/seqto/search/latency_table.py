@@ -9,58 +9,70 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqto.assembly.plan import Plan
+from seqto.model.layers import OUTPUT_OP
 from seqto.records import Json, Layer
-from seqto.schemes.scheme import Scheme
+from seqto.schemes.scheme import FP32, Scheme
+from seqto.schemes.types import FLOAT_KERNEL, Arithmetic, Kernel
+from seqto.search.choices import Choices
+
+ALTERNATING = "alternating"  # the profile of a plan whose every other layer is static
 
 
-def profile_plans(layers: Sequence[Layer], menu: Mapping[str, tuple[str, ...]]) -> dict[str, Plan]:
-    """Kernel family → a plan that runs as many layers as possible on it; and an alternating one."""
-    families = dict.fromkeys(
-        Scheme.parse(c).kernel for x in layers if x.weight for c in menu[x.name] if c != "fp32"
-    )
-    plans = {"float": Plan()}
-    for family in families:
-        if family == "float":
-            continue
-        chosen: dict[str, str] = {}
-        for layer in layers:
-            for code in menu[layer.name]:
-                own = Scheme.parse(code)
-                follows = own.kind == "static" and family.startswith("static")
-                if own.kernel == family if layer.weight else follows:
-                    chosen.setdefault(layer.name, code)
-        plans[family] = Plan.of(chosen)
-    static_plans = [p for f, p in plans.items() if f.startswith("static")]
-    if static_plans:
-        every_other = dict(static_plans[0].schemes)
+def profile_plans(layers: Sequence[Layer], choices: Choices) -> dict[str, Plan]:
+    """Return name → plan: for each kernel one that runs as many layers as possible on it.
+
+    The last one is alternating: it tells what changing between floats and integers costs.
+    """
+    schemes = (s for x in layers if x.weight for s in choices[x.name] if s != FP32)
+    kernels = dict.fromkeys([FLOAT_KERNEL, *(s.kernel for s in schemes)])
+    plans: dict[Kernel, Plan] = {}
+    for kernel in kernels:
+        chosen: dict[str, Scheme] = {}
+        for layer in layers if kernel != FLOAT_KERNEL else ():
+            for scheme in choices[layer.name]:
+                if _runs_on(scheme, kernel, weighted=bool(layer.weight)):
+                    chosen.setdefault(layer.name, scheme)
+        plans[kernel] = Plan.of(chosen)
+    named = {kernel.name: plan for kernel, plan in plans.items()}
+    static = next((p for k, p in plans.items() if k.arithmetic is Arithmetic.INTEGER), None)
+    if static is not None:
+        every_other = static.as_dict()
         for layer in layers[::2]:
             every_other.pop(layer.name, None)
-        plans["alternating"] = Plan.of(every_other)
-    return plans
+        named[ALTERNATING] = Plan.of(every_other)
+    return named
+
+
+def _runs_on(scheme: Scheme, kernel: Kernel, *, weighted: bool) -> bool:
+    """Layers without weights follow every static plan."""
+    if weighted:
+        return scheme.kernel == kernel
+    return scheme.arithmetic is kernel.arithmetic is Arithmetic.INTEGER
 
 
 def integer_layers(plan: Plan) -> list[str]:
     """Layers that a plan runs on integer kernels."""
-    return [name for name, scheme in plan.as_dict().items() if scheme.kernel != "float"]
+    return [n for n, s in plan.schemes if s.arithmetic is not Arithmetic.FLOAT]
 
 
 def latency_table(
     layers: Sequence[Layer],
-    menu: Mapping[str, tuple[str, ...]],
+    choices: Choices,
     profiles: Mapping[str, Json],
     elements: Mapping[str, int],
 ) -> dict[str, Any]:
-    """{latency_of, boundary_ms} for a Space."""
-    latency = {}
+    """{latency_of, boundary_ms} for a Space; `profiles` by the names of `profile_plans`."""
+    kernels = [Kernel.named(name) for name in profiles]
+    static = [k for k in kernels if k is not None and k.arithmetic is Arithmetic.INTEGER]
+    latency: dict[tuple[str, Scheme], float] = {}
     for layer in layers:
-        for code in menu[layer.name]:
-            family = Scheme.parse(code).kernel
-            if not layer.weight and family.startswith("static"):
-                found = [f for f in profiles if f.startswith("static")]
-                family = found[0] if found else "float"
+        for scheme in choices[layer.name]:
+            kernel = scheme.kernel
+            if not layer.weight and kernel.arithmetic is Arithmetic.INTEGER:
+                kernel = static[0] if static else FLOAT_KERNEL
             # a kernel whose profile failed is taken to be as fast as float's
-            row = profiles.get(family, profiles.get("float", {})).get("layers_ms", {})
-            latency[(layer.name, code)] = float(row.get(layer.name, 0.0))
+            profile = profiles.get(kernel.name, profiles.get(FLOAT_KERNEL.name, {}))
+            latency[(layer.name, scheme)] = float(profile.get("layers_ms", {}).get(layer.name, 0.0))
     return {"latency_of": latency, "boundary_ms": _conversion_ms(layers, profiles, elements)}
 
 
@@ -72,9 +84,9 @@ def _conversion_ms(
     Half of it goes by the numbers changed and half by the changes: large tensors are slow to
     convert, and small ones pay for the calls.
     """
-    row = profiles.get("alternating", {})
+    row = profiles.get(ALTERNATING, {})
     static = {x.name for x in layers[1::2]}
-    maker = {x.output: x.name for x in layers if x.op_type != "Output"}
+    maker = {x.output: x.name for x in layers if x.op_type != OUTPUT_OP}
     crossing = [
         elements.get(tensor, 0)
         for layer in layers

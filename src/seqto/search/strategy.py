@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from seqto.assembly.plan import Plan
 from seqto.errors import PlanError
 from seqto.record.trial import Trial
 from seqto.search.space import Space
+
+
+class Need(enum.Enum):
+    """What a strategy needs to know of a run; the study makes only what is needed."""
+
+    RANKING = "ranking"  # Space.ranking: the layer analysis
+    WIDE_CHOICES = "wide choices"  # Space.menu with more than the mode's scheme, and transforms
+    LATENCY_TABLE = "latency table"  # Space.latency_of and boundary_ms, where latency counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +44,7 @@ Answers = Sequence[Trial]
 @runtime_checkable
 class Strategy(Protocol):
     """Which plan to try next. No file, no device, no clock: a generator."""
+
+    needs: ClassVar[frozenset[Need]]
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]: ...

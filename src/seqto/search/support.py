@@ -1,107 +1,115 @@
-"""A device's own menu, found by trying: what it cannot run is blamed on layers and left out.
+"""Which schemes a device can run, found by trying: what fails is taken from the layers' choices.
 
-Every scheme is tried on all layers that may have it, with one sample. A failure that names op
-types is mapped to the layers that bring them in; one that names none (a crash, a bare "internal
-error") is cornered by halving the layers, the most sensitive first. Those layers lose the
-scheme, the finding says why, and the search goes on with what is left.
+Every scheme is run with one sample on all layers that may have it. A failure that names op types is
+mapped to the layers that bring them in; for one that names none (a crash, a bare "internal error")
+the layers are bisected, the most sensitive first. Those layers lose the scheme, a record says why,
+and the search goes on with what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from seqto.assembly.plan import Plan
-from seqto.errors import DeviceError
 from seqto.records import Failure, Json, Layer
-
-Menu = dict[str, tuple[str, ...]]
-
+from seqto.schemes.scheme import FP32, Scheme
+from seqto.search.choices import Choices
 
 Runs = Callable[[Plan], Failure | None]  # what stops a plan from running, or None
 
 
-AddedOps = Callable[[str, str], frozenset[str]]  # (layer, code) → op types it adds to float's
+AddedOps = Callable[[str, Scheme], frozenset[str]]  # op types that a layer's scheme adds to float's
 
 
 MOST_ROUNDS = 4  # of naming ops for one scheme; then the whole scheme is given up
 
 
-def narrow(
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A scheme that the device cannot run on some layers."""
+
+    scheme: Scheme
+    failure: Failure
+    layers: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        failure, count = self.failure, len(self.layers)
+        ops = ", ".join(failure.ops)
+        because = f"op {ops}" if ops else failure.message.splitlines()[0]
+        return (
+            f"{self.scheme} {_fails(failure.stage)} on this device for {count} "
+            f"layer{'s' if count > 1 else ''}, back to float: {because}"
+        )
+
+    @property
+    def figures(self) -> Json:
+        stage, ops = self.failure.stage, list(self.failure.ops)
+        return {"code": str(self.scheme), "stage": stage, "ops": ops}
+
+
+def supported_choices(
     layers: Sequence[Layer],
-    menu: Mapping[str, tuple[str, ...]],
+    choices: Choices,
     *,
     order: Sequence[str],
     runs: Runs,
     added_ops: AddedOps,
-) -> tuple[Menu, list[Json]]:
-    """The menu without what the device cannot run, and a finding for each refusal."""
-    left: Menu = {name: tuple(codes) for name, codes in menu.items()}
-    findings: list[Json] = []
-    codes = dict.fromkeys(c for name in menu for c in menu[name] if c not in ("fp32",))
+) -> tuple[dict[str, tuple[Scheme, ...]], list[Unsupported]]:
+    """Return the choices without what the device cannot run, and what that is."""
+    left = {name: tuple(schemes) for name, schemes in choices.items()}
+    refusals: list[Unsupported] = []
     ranked = [*order, *(x.name for x in layers if x.name not in order)]
-    for code in codes:
+    for scheme in dict.fromkeys(s for name in choices for s in choices[name] if s != FP32):
         for _ in range(MOST_ROUNDS):
-            owners = [n for n in ranked if code in left.get(n, ())]
-            if not owners:
-                break
-            failure = runs(_plan(owners, code))
+            owners = [n for n in ranked if scheme in left.get(n, ())]
+            failure = runs(_plan(owners, scheme)) if owners else None
             if failure is None:
                 break
-            guilty = _blamed(failure, owners, code, added_ops) or _cornered(owners, code, runs)
-            guilty = guilty or owners  # only together they fail: no layer can be spared
-            findings.append(_finding(code, failure, guilty))
-            for name in guilty:
-                left[name] = tuple(c for c in left[name] if c != code)
+            failing = _named_by(failure, owners, scheme, added_ops) or _bisect(owners, scheme, runs)
+            # layers that fail only together all lose the scheme
+            refusals.append(Unsupported(scheme, failure, tuple(failing or owners)))
+            _remove(left, scheme, failing or owners)
         else:
-            _give_up(code, left, findings)
-    return left, findings
+            owners = [n for n, schemes in left.items() if scheme in schemes]
+            if owners:
+                text = f"it still fails after {MOST_ROUNDS} rounds of taking layers out"
+                refusals.append(Unsupported(scheme, Failure("run", text), tuple(owners)))
+                _remove(left, scheme, owners)
+    return left, refusals
 
 
-def _plan(names: Sequence[str], code: str) -> Plan:
-    return Plan.of(dict.fromkeys(names, code))
+def _remove(left: dict[str, tuple[Scheme, ...]], scheme: Scheme, names: Sequence[str]) -> None:
+    for name in names:
+        left[name] = tuple(s for s in left[name] if s != scheme)
 
 
-def _blamed(failure: Failure, owners: Sequence[str], code: str, added_ops: AddedOps) -> list[str]:
+def _plan(names: Sequence[str], scheme: Scheme) -> Plan:
+    return Plan.of(dict.fromkeys(names, scheme))
+
+
+def _named_by(
+    failure: Failure, owners: Sequence[str], scheme: Scheme, added_ops: AddedOps
+) -> list[str]:
     """Layers that the failure names itself, or whose scheme adds an op that it names."""
     if failure.layers:
         return [n for n in owners if n in failure.layers]
     if not failure.ops:
         return []
-    return [n for n in owners if added_ops(n, code) & set(failure.ops)]
+    return [n for n in owners if added_ops(n, scheme) & set(failure.ops)]
 
 
-def _cornered(owners: Sequence[str], code: str, runs: Runs) -> list[str]:
-    """Single layers that fail alone, by halving; sound layers are cleared in whole halves."""
+def _bisect(owners: Sequence[str], scheme: Scheme, runs: Runs) -> list[str]:
+    """Single layers that fail alone; sound layers are cleared in whole halves."""
     if len(owners) == 1:
         return list(owners)
-    guilty: list[str] = []
+    failing: list[str] = []
     middle = len(owners) // 2
     for half in (owners[:middle], owners[middle:]):
-        if runs(_plan(half, code)) is not None:
-            guilty += _cornered(half, code, runs)
-    return guilty
-
-
-def _give_up(code: str, left: Menu, findings: list[Json]) -> None:
-    owners = [n for n, codes in left.items() if code in codes]
-    if owners:
-        last = Failure("run", f"it still fails after {MOST_ROUNDS} rounds of taking layers out")
-        findings.append(_finding(code, last, owners))
-        for name in owners:
-            left[name] = tuple(c for c in left[name] if c != code)
-
-
-def _finding(code: str, failure: Failure, guilty: Sequence[str]) -> Json:
-    because = f"op {', '.join(failure.ops)}" if failure.ops else failure.message.splitlines()[0]
-    count = len(guilty)
-    return {
-        "event": "finding",
-        "kind": "unsupported",
-        "message": f"{code} {_fails(failure.stage)} on this device for {count} "
-        f"layer{'s' if count > 1 else ''}, back to float: {because}",
-        "layers": list(guilty),
-        "figures": {"code": code, "stage": failure.stage, "ops": list(failure.ops)},
-    }
+        if runs(_plan(half, scheme)) is not None:
+            failing += _bisect(half, scheme, runs)
+    return failing
 
 
 def _fails(stage: str) -> str:
@@ -115,14 +123,3 @@ def _fails(stage: str) -> str:
         "assemble": "cannot be assembled",
     }
     return verbs.get(stage) or f"does not {stage}"
-
-
-def demand_float(runs: Runs, *, device: str) -> None:
-    """The float model must run, or there is nothing to compare with."""
-    failure = runs(Plan())
-    if failure is not None:
-        raise DeviceError(
-            f"the float model {_fails(failure.stage)} on {device}: {failure.message}",
-            stage=failure.stage,
-            ops=failure.ops,
-        )

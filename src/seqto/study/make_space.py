@@ -18,11 +18,13 @@ from seqto.execution.local.pool import Pool
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
 from seqto.records import CALIBRATION, Json, Layer, LayerError
-from seqto.schemes.scheme import Scheme
+from seqto.schemes.scheme import FP32, Scheme
+from seqto.schemes.types import INT_TYPES, Arithmetic
 from seqto.search import choices, support
+from seqto.search.choices import Choices, NotOffered
 from seqto.search.latency_table import latency_table, profile_plans
 from seqto.search.space import Space
-from seqto.search.strategy import Ask
+from seqto.search.strategy import Ask, Need
 from seqto.study import workspace
 from seqto.study.setup import Job, calibration_methods
 from seqto.study.study import Study
@@ -34,26 +36,26 @@ def make_space(job: Job, study: Study, place: workspace.Workplace) -> Space:
     settings = job.settings
     default, fixed = default_plan(settings, place.layers)
     ranking: tuple[LayerError, ...] = ()
-    if getattr(job.strategy, "wants_ranking", True):
+    if Need.RANKING in job.strategy.needs:
         ranking = analysis(job, study, Plan.of(default))
         if settings.analysis.ranking == "damage":
             ranking = _by_damage(study, ranking, default)
-    if settings.search.strategy != "stepwise":
+    if Need.WIDE_CHOICES in job.strategy.needs:
         study.rounding.ensure(BASE)
         place.assembler.rounded.update(rounded_weights.load(place_of(place.folder)))
     roundable = frozenset(layer for layer, _ in place.assembler.rounded)
     menu, refused = offered_menu(job, place.layers, roundable=roundable)
     _note_refusals(study, refused)
-    with_default = {n: tuple(dict.fromkeys((*c, default.get(n, "fp32")))) for n, c in menu.items()}
+    with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
     full = Plan.of(default, settings.quantize.transforms)
     usable = _tried_menu(study, place, with_default, order=order, full=full)
     default = _usable(default, usable)
-    menu = {name: tuple(c for c in codes if c in usable[name]) for name, codes in menu.items()}
+    menu = {n: tuple(s for s in schemes if s in usable[n]) for n, schemes in menu.items()}
     sizes = {
-        (layer.name, code): place.assembler.bytes_of(layer, Scheme.parse(code))
+        (layer.name, scheme): place.assembler.bytes_of(layer, scheme)
         for layer in place.layers
-        for code in menu[layer.name]
+        for scheme in menu[layer.name]
     }
     return Space(
         layers=place.layers,
@@ -71,11 +73,11 @@ def make_space(job: Job, study: Study, place: workspace.Workplace) -> Space:
 def _tried_menu(
     study: Study,
     place: workspace.Workplace,
-    menu: Mapping[str, tuple[str, ...]],
+    menu: Choices,
     *,
     order: Sequence[str],
     full: Plan,
-) -> dict[str, tuple[str, ...]]:
+) -> dict[str, tuple[Scheme, ...]]:
     """The menu without what this device refuses; each menu is tried once, then read back.
 
     The event names the plan of the fully quantized model too: the mode's schemes that are left.
@@ -86,107 +88,105 @@ def _tried_menu(
     if tried is None:
         # what was refused on an earlier menu may crash: it is not tried again
         known = {(name, code) for e in events for name, code in e["refused"]}
-        open_menu = {n: tuple(c for c in cs if (n, c) not in known) for n, cs in menu.items()}
+        open_menu = {n: tuple(s for s in ss if (n, str(s)) not in known) for n, ss in menu.items()}
         float_ops = {n.op_type for n in place.prepared.proto.graph.node}
 
-        def added_ops(name: str, code: str) -> frozenset[str]:
-            made = place.assembler.assemble(Plan.of({name: code})).data
+        def added_ops(name: str, scheme: Scheme) -> frozenset[str]:
+            made = place.assembler.assemble(Plan.of({name: scheme})).data
             return frozenset(model_files.op_types(made) - float_ops)
 
-        left, findings = support.narrow(
+        left, unsupported = support.supported_choices(
             place.layers, open_menu, order=order, runs=study.stops, added_ops=added_ops
         )
-        for finding in findings:
-            study.write(finding)
-        refused = [[name, code] for name in menu for code in menu[name] if code not in left[name]]
-        used = Plan.of(_usable(dict(full.schemes), left), full.transforms).key
+        for row in unsupported:
+            _note(study, "unsupported", row.message, layers=row.layers, figures=row.figures)
+        refused = [[name, str(s)] for name in menu for s in menu[name] if s not in left[name]]
+        used = full.with_schemes(_usable(full.as_dict(), left)).key
         tried = {"event": "tried", "choices_key": key, "default_key": used, "refused": refused}
         study.write(tried)
     gone = {(name, code) for name, code in tried["refused"]}
-    return {n: tuple(c for c in codes if (n, c) not in gone) for n, codes in menu.items()}
+    return {n: tuple(s for s in ss if (n, str(s)) not in gone) for n, ss in menu.items()}
 
 
-def _usable(default: Mapping[str, str], menu: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    return {name: code for name, code in default.items() if code in menu[name]}
+def _usable(default: Mapping[str, Scheme], menu: Choices) -> dict[str, Scheme]:
+    return {name: scheme for name, scheme in default.items() if scheme in menu[name]}
 
 
-def _menu_key(menu: Mapping[str, tuple[str, ...]]) -> str:
-    choices = sorted((name, sorted(codes)) for name, codes in menu.items())
-    return hashlib.sha256(json.dumps(choices).encode()).hexdigest()
+def _menu_key(menu: Choices) -> str:
+    codes = sorted((name, sorted(str(s) for s in schemes)) for name, schemes in menu.items())
+    return hashlib.sha256(json.dumps(codes).encode()).hexdigest()
 
 
 def default_plan(
     settings: Settings, layers: Sequence[Layer]
-) -> tuple[dict[str, str], dict[str, str]]:
+) -> tuple[dict[str, Scheme], dict[str, Scheme]]:
     """The mode's scheme for each layer, and the layers that the user keeps float."""
     q = settings.quantize
     default = choices.default_schemes(
         layers,
         mode=q.mode,
-        weight=q.weight,
-        activation=q.activation,
-        granularity="channel" if q.per_channel else "tensor",
-        bias=q.bias,
+        weight=INT_TYPES[q.weight],
+        activation=INT_TYPES[q.activation],
+        per_channel=q.per_channel,
+        float_bias=q.bias == "float",
         ranges=q.ranges,
     )
     names = [*choices.resolve(layers, q.exclude), *choices.skipped(layers, q.skip)]
-    fixed = dict.fromkeys(names, "fp32")
+    fixed: dict[str, Scheme] = dict.fromkeys(names, FP32)
     return {k: v for k, v in default.items() if k not in fixed}, fixed
 
 
 def offered_menu(
     job: Job, layers: Sequence[Layer], *, roundable: frozenset[str]
-) -> tuple[dict[str, tuple[str, ...]], list[Json]]:
+) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Layer → schemes that the strategy may choose from, before any is tried; and what is not.
 
     `roundable`: the layers whose weights can be rounded for the output.
     """
     default, fixed = default_plan(job.settings, layers)
-    menu: dict[str, tuple[str, ...]] = {
-        x.name: ("fp32", default[x.name]) if x.name in default else ("fp32",) for x in layers
+    menu: dict[str, tuple[Scheme, ...]] = {
+        x.name: (FP32, default[x.name]) if x.name in default else (FP32,) for x in layers
     }
-    refused: list[Json] = []
-    if job.settings.search.strategy != "stepwise":
+    refused: list[NotOffered] = []
+    if Need.WIDE_CHOICES in job.strategy.needs:
         c = job.settings.constraints
-        menu, refused = choices.full_menu(
+        menu, refused = choices.all_choices(
             layers,
             job.device,
             choices.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset),
             weight_bytes={x.name: 4 * x.parameters for x in layers},
-            only=job.settings.search.menu,
+            only=[Scheme.parse(code) for code in job.settings.search.menu],
             roundable=roundable,
             timed="latency" in job.settings.search.objectives,
         )
-    menu.update({name: (code,) for name, code in fixed.items()})
+    menu.update({name: (scheme,) for name, scheme in fixed.items()})
     return menu, refused
 
 
-def _note_refusals(study: Study, refused: Sequence[Json]) -> None:
+def _note_refusals(study: Study, refused: Sequence[NotOffered]) -> None:
     # another call's settings may give another menu: what was said of the last one is void
     events = study.journal.events
     since = max((i for i, e in enumerate(events) if e["event"] == "settings"), default=0)
     if not any(e.get("kind") == "menu" for e in events[since:]):
         for row in refused:
-            study.write(
-                {
-                    "event": "finding",
-                    "kind": "menu",
-                    "message": f"{row['code']} is not offered: {row['reason']}",
-                    "layers": row["layers"],
-                    "figures": {},
-                }
-            )
+            _note(study, "menu", row.message, layers=row.layers, figures={})
+
+
+def _note(study: Study, kind: str, message: str, *, layers: Sequence[str], figures: Json) -> None:
+    finding = {"kind": kind, "message": message, "layers": list(layers), "figures": figures}
+    study.write({"event": "finding", **finding})
 
 
 def _profiles(
     job: Job,
     study: Study,
     place: workspace.Workplace,
-    menu: Mapping[str, tuple[str, ...]],
+    menu: Choices,
 ) -> dict[str, Any]:
     """Milliseconds of each layer under each scheme, from a few uniform plans run alone."""
-    search = job.settings.search
-    if search.strategy == "stepwise" or "latency" not in search.objectives:
+    if Need.LATENCY_TABLE not in job.strategy.needs:
+        return {}
+    if "latency" not in job.settings.search.objectives:
         return {}
     recorded = {e["scheme"]: e for e in study.journal.events if e["event"] == "profile"}
     for scheme, plan in profile_plans(place.layers, menu).items():
@@ -202,15 +202,16 @@ def _treatments(
     job: Job,
     study: Study,
     place: workspace.Workplace,
-    menu: Mapping[str, tuple[str, ...]],
+    menu: Choices,
 ) -> tuple[tuple[str, ...], ...]:
     """Variants of the float model that plans may be built on; made once, before the search.
 
     They ease the rounding of activations: a menu that rounds none needs none.
     """
     wanted = [job.settings.quantize.transforms]
-    integer = any(c.startswith(("static", "dynamic")) for codes in menu.values() for c in codes)
-    if job.settings.search.strategy != "stepwise" and integer:
+    schemes = (s for choices in menu.values() for s in choices)
+    integer = any(s.arithmetic is not Arithmetic.FLOAT for s in schemes)
+    if Need.WIDE_CHOICES in job.strategy.needs and integer:
         wanted += [(t,) for t in job.settings.search.treatments]
     wanted = [w for w in dict.fromkeys(wanted) if w]
     if not wanted:
@@ -251,15 +252,7 @@ def _treatments(
 def _note_treatment(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
     known = [e["figures"] for e in study.journal.events if e.get("kind") == "treatment"]
     if figures["name"] not in [k["name"] for k in known]:
-        study.write(
-            {
-                "event": "finding",
-                "kind": "treatment",
-                "message": message,
-                "layers": layers,
-                "figures": figures,
-            }
-        )
+        _note(study, "treatment", message, layers=layers, figures=figures)
 
 
 def analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
@@ -272,7 +265,7 @@ def analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
 
 
 def _by_damage(
-    study: Study, ranking: tuple[LayerError, ...], default: Mapping[str, str]
+    study: Study, ranking: tuple[LayerError, ...], default: Mapping[str, Scheme]
 ) -> tuple[LayerError, ...]:
     """The layers that hurt the model's output most when they alone are quantized come first."""
     plans = tuple(Plan.of({row.layer: default[row.layer]}) for row in ranking)

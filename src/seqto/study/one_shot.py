@@ -32,7 +32,7 @@ from seqto.study.make_space import analysis_event, default_plan
 from seqto.study.open_pool import open_pool
 from seqto.study.setup import Job, calibration_methods, data_kinds
 from seqto.study.workspace import Workplace
-from seqto.transforms.variants import BASE, CORRECTIONS, MODEL_FILE, place_of, variant_of
+from seqto.transforms.variants import BASE, MODEL_FILE, place_of, variant_of
 
 CHECK_SAMPLES = 4  # random inputs that compare prepared and original where nothing is calibrated
 
@@ -81,7 +81,7 @@ def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
 def _transform(job: Job, place: Workplace) -> None:
     """Make the transformed float model that the settings name, unless the run has made it."""
     transforms = job.settings.quantize.transforms
-    if not [t for t in transforms if t not in CORRECTIONS]:
+    if variant_of(transforms) == BASE:
         return
     if (place_of(place.folder, transforms) / MODEL_FILE).is_file():
         return
@@ -174,7 +174,7 @@ def diagnose(job: Job) -> tuple[Plan, list[Json]]:
 def _profiled(pool: Pool, plan: Plan) -> list[Json]:
     """Kernel times of the float model and of the plan, one after the other: alone."""
     found = []
-    for scheme, what in (("float", Plan((), plan.transforms)), ("planned", plan)):
+    for scheme, what in (("float", plan.with_schemes({})), ("planned", plan)):
         (ticket,) = pool.map([{"kind": "profile", "plan": what.to_json(), "runs": 15}])
         if ticket.result is not None and ticket.result["layers_ms"]:
             named = {"plan_key": what.key, "integer_layers": integer_layers(what)}

@@ -101,7 +101,9 @@ def _study(
         race_objectives=search.objectives,
         probes=search.probes,
         chunk=job.settings.data.chunk,
-        rounding=Rounding(pool, place.folder, rounding_types(job.settings), job.progress),
+        rounding=Rounding(
+            pool, place.folder, rounding_types(job.settings, job.strategy), job.progress
+        ),
         listener=job.listener,
         began=began,
         judged=place.judged,

@@ -24,9 +24,10 @@ from seqto.model import prepare as model_prepare
 from seqto.model.sources import parse_source
 from seqto.model.sources.source import Fetched
 from seqto.records import Json
-from seqto.schemes.part import INT4_OPSET
 from seqto.schemes.scheme import Scheme
-from seqto.search.choices import WEIGHTED
+from seqto.schemes.static_int import StaticInt
+from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
+from seqto.search.strategy import Need, Strategy
 from seqto.study.study import Listener
 from seqto.tasks.task import Task
 
@@ -45,7 +46,7 @@ class Job:
     task: Task
     device: Device
     device_json: Json
-    strategy: Any
+    strategy: Strategy
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
 
@@ -148,10 +149,18 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
         if given is not None:
             name = f"{type(given).__name__}, an object whose fields are set where it is made"
         _refuse_unused(settings, group, section, known=known, name=name)
+    plugin = strategy or plugins.find(plugins.STRATEGIES, settings.search.strategy)
+    needs = getattr(plugin, "needs", None)
+    if needs is None:
+        raise ConfigError(
+            f"strategy {settings.search.strategy!r} does not say what it needs: give it a class "
+            "variable `needs`, a frozenset of seqto.search.strategy.Need"
+        )
     for key in ("menu", "treatments"):
-        if settings.search.strategy == "stepwise" and f"search.{key}" in settings.given:
+        if Need.WIDE_CHOICES not in needs and f"search.{key}" in settings.given:
+            name = settings.search.strategy if strategy is None else type(strategy).__name__
             raise ConfigError(
-                f"search.{key} is set, but strategy 'stepwise' has a menu of its own: leave it "
+                f"search.{key} is set, but strategy {name!r} has a menu of its own: leave it "
                 "out, or choose frontier or evolve"
             )
 
@@ -258,17 +267,15 @@ def _given_data(given: Any, settings: Settings) -> Data:
 
 
 def calibration_methods(settings: Settings) -> list[str]:
-    codes = [settings.quantize.ranges, *settings.search.menu]
-    methods = [m for m in ("percentile", "entropy", "mse") if any(m in c for c in codes)]
-    return ["minmax", *methods]
+    asked = [Scheme.parse(code) for code in settings.search.menu]
+    return range_methods([StaticInt(ranges=settings.quantize.ranges), *asked])
 
 
-def rounding_types(settings: Settings) -> tuple[str, ...]:
-    """Weight types that the search may want rounded for the output; u8 is s8 moved up."""
-    search, target = settings.search, settings.constraints
-    codes = search.menu or (() if search.strategy == "stepwise" else WEIGHTED)
-    schemes = [Scheme.parse(c) for c in codes]
-    kinds = dict.fromkeys(s.weight.replace("u8", "s8") for s in schemes if s.rounding == "output")
-    if 4 not in target.bits or (target.max_opset or INT4_OPSET) < INT4_OPSET:
-        kinds.pop("s4", None)
-    return tuple(kinds)
+def rounding_types(settings: Settings, strategy: Strategy) -> tuple[str, ...]:
+    """Return the weight types that the search may want rounded for the output."""
+    if Need.WIDE_CHOICES not in strategy.needs:
+        return ()
+    target = settings.constraints
+    schemes = [Scheme.parse(code) for code in settings.search.menu] or WEIGHTED
+    constraints = Constraints(bits=target.bits, max_opset=target.max_opset)
+    return tuple(t.name for t in rounded_types(schemes, constraints))

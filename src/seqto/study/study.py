@@ -353,7 +353,7 @@ class Study:
 
     def _round_for(self, plans: Iterable[Plan]) -> None:
         """Weights are rounded for the output when the first plan on their variant wants that."""
-        wanting = [p for p in plans if any(s.rounding == "output" for s in p.as_dict().values())]
+        wanting = [p for p in plans if p.rounds_for_output]
         for variant in dict.fromkeys(variant_of(p.transforms) for p in wanting):
             self.rounding.ensure(variant)
 

@@ -28,10 +28,10 @@ from seqto.model import files as model_files
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.model.prepare import Prepared
-from seqto.plugins import find
 from seqto.records import CALIBRATION, EVALUATION, Json, Layer
 from seqto.study.setup import Job, calibration_methods
-from seqto.transforms.variants import BASE, CORRECTIONS, MODEL_FILE, STATISTICS_FILE, place_of
+from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
+from seqto.transforms.variants import BASE, MODEL_FILE, STATISTICS_FILE, place_of
 
 TREATED_FILE = "treated.onnx"  # a variant's model before it is checked and calibrated
 
@@ -151,7 +151,7 @@ def add_variant(
     A treatment that finds nothing to do leaves no variant, unless it is needed. Corrections alone
     need none: they are made while a model is assembled.
     """
-    made = [t for t in transforms if t not in CORRECTIONS]
+    made = [t for t in transforms if t != BIAS_CORRECTION]
     if not made:
         return {"name": BASE, "touched": [], "skipped": [], "exact": True, "moved": 0.0}
     folder = place_of(place.folder, made)
@@ -161,12 +161,9 @@ def add_variant(
     skipped: list[str] = []
     exact = True
     for turn, code in enumerate(made):
-        kind, _, number = code.partition("-")
-        plugin = find("seqto.transforms", kind)
-        transform = plugin(float(number)) if number else plugin()
         if turn:  # what flows through the model has changed since
             peaks = calibrate(prepared, place.store.calibration).peaks
-        applied = transform.apply(prepared, peaks)
+        applied = parse_transform(code).apply(prepared, peaks)
         exact = exact and applied.exact
         touched += list(applied.touched)
         skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]

@@ -31,7 +31,7 @@ from seqto.records import (
     Loss,
     Measurement,
 )
-from seqto.schemes.scheme import Scheme
+from seqto.schemes.scheme import FP16, FP32, Scheme
 from seqto.search.space import Space
 
 # damage of a layer by the kind of its scheme: made up, and the more the fewer bits are left
@@ -138,15 +138,20 @@ def small_space(*, layers: int = 6, seed: int = 0) -> Space:
         made.append(Layer(name, kind, (name,), (f"t{i}",), f"t{i + 1}", count, weight))
     end = made[-1].output
     made.append(Layer(f"output:{end}", "Output", (), (end,), end, 0))
-    weighted = ("fp32", "fp16", "weight-s8-channel", "static-u8-u8-channel-bias-float")
-    menu = {x.name: weighted if x.weight else ("fp32", "static-u8") for x in made}
-    default = {x.name: "static-s8-s8-tensor" if x.weight else "static-s8" for x in made}
-    menu = {name: (*codes, default[name]) for name, codes in menu.items()}
-    width = {"fp32": 4, "fp16": 2}
+    parse = Scheme.parse
+    codes = ("fp32", "fp16", "weight-s8-channel", "static-u8-u8-channel-bias-float")
+    weighted, weightless = tuple(map(parse, codes)), (FP32, parse("static-u8"))
+    default = {
+        x.name: parse("static-s8-s8-tensor") if x.weight else parse("static-s8") for x in made
+    }
+    menu: dict[str, tuple[Scheme, ...]] = {
+        x.name: (*(weighted if x.weight else weightless), default[x.name]) for x in made
+    }
+    width: dict[Scheme, int] = {FP32: 4, FP16: 2}
     sizes = {
-        (x.name, code): x.parameters * width.get(code, 1) + 40
+        (x.name, scheme): x.parameters * width.get(scheme, 1) + 40
         for x in made
-        for code in menu[x.name]
+        for scheme in menu[x.name]
     }
     errors = np.random.default_rng(seed).permutation(layers) / layers
     rows = [(float(errors[i]), x.name) for i, x in enumerate(made[:-1])]
@@ -174,7 +179,7 @@ def fake_trial(
         raise PlanError(f"no layer {unknown[0]!r}")
     damage = 0.0
     for position, layer in enumerate(space.layers):
-        damage += BY_KIND[schemes.get(layer.name, Scheme()).kind] / (position + 1)
+        damage += BY_KIND[plan.scheme_of(layer.name).kind] / (position + 1)
     wrong = min(samples, round(damage * samples))
     bits = np.ones(samples, dtype=bool)
     bits[:wrong] = False
@@ -187,9 +192,7 @@ def fake_trial(
         np.packbits(bits).tobytes().hex(),
     )
     split = CALIBRATION if probe else EVALUATION
-    size = 1000 + sum(
-        space.bytes_of.get((x.name, str(schemes.get(x.name, Scheme()))), 0) for x in space.layers
-    )
+    size = 1000 + sum(space.bytes_of.get((x.name, plan.scheme_of(x.name)), 0) for x in space.layers)
     speed = 2.0 - sum(not s.is_float for s in schemes.values()) / len(space.layers)
     return Trial(
         number=number,

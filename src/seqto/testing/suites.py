@@ -1,4 +1,4 @@
-"""Contract suites: checks that every device, task, strategy, data and model source must pass."""
+"""Contract suites: checks for devices, tasks, strategies, transforms, data and model sources."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from seqto.errors import DeviceError
 from seqto.model.sources.source import Fetched, Source
 from seqto.record.trial import Trial
 from seqto.records import Failure, Layer, Sample
-from seqto.schemes.scheme import Scheme
+from seqto.schemes.scheme import FP32, Scheme
 from seqto.search.space import Space
-from seqto.search.strategy import Ask, Strategy
+from seqto.search.strategy import Ask, Need, Strategy
 from seqto.tasks.task import Task
 from seqto.testing.fakes import ROWS, STAGES, fake_trial, small_feeds, small_model, small_space
 
@@ -63,7 +63,7 @@ def check_device(
     for code in ("fp32", "fp16", "weight-s8-channel", "static-s8-u8-channel", "dynamic-s8-tensor"):
         reason = device.refuses(layer, Scheme.parse(code))
         _expect(reason is None or bool(reason.strip()), "refuses to give None or a reason")
-    _expect(device.refuses(layer, Scheme()) is None, "fp32 not to be refused")
+    _expect(device.refuses(layer, FP32) is None, "fp32 not to be refused")
     for broken in (b"", b"no model at all", content[: len(content) // 2]):
         try:
             device.open(broken).run(given)
@@ -152,11 +152,12 @@ def check_strategy(strategy: Strategy, *, space: Space | None = None, seed: int 
 
     It must also end when every trial fails, and leave the user's exclusions alone.
     """
-    _expect(isinstance(strategy, Strategy), "the method of seqto.Strategy")
+    _expect(isinstance(strategy, Strategy), "the method `search` and the field `needs` of Strategy")
+    _expect(all(isinstance(n, Need) for n in strategy.needs), "needs to be a set of Need")
     _expect_plugin(strategy)
     given = small_space() if space is None else space
-    kept = dataclasses.replace(given, fixed={given.layers[0].name: "fp32"})
-    kept = dataclasses.replace(kept, menu={**given.menu, given.layers[0].name: ("fp32",)})
+    kept = dataclasses.replace(given, fixed={given.layers[0].name: FP32})
+    kept = dataclasses.replace(kept, menu={**given.menu, given.layers[0].name: (FP32,)})
     first = _asked(strategy, given, seed=seed)
     _expect(bool(first), "at least one plan to be asked for")
     _expect(first == _asked(strategy, given, seed=seed), "the same plans for the same seed")
@@ -190,11 +191,13 @@ def _expect_ask(ask: Ask, space: Space) -> None:
     _expect(len(ask.plans) > 0, "an ask to hold plans")
     _expect(len(ask.notes) in (0, len(ask.plans)), "one note a plan, or none")
     for plan in ask.plans:
-        for name, code in plan.schemes:
+        for name, scheme in plan.schemes:
             known = space.menu.get(name)
             _expect(known is not None, f"only layers of the space, not {name!r}")
-            allowed = (*(known or ()), space.default.get(name), space.fixed.get(name), "fp32")
-            _expect(code in allowed, f"{name!r} to be one of {allowed}, not {code!r}")
+            extra = (s.get(name) for s in (space.default, space.fixed))
+            allowed = [*(known or ()), *(s for s in extra if s is not None), FP32]
+            codes = ", ".join(str(s) for s in allowed)
+            _expect(scheme in allowed, f"{name!r} to be one of {codes}, not {scheme}")
 
 
 # ------------------------------------------------------------------------------------------- data

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from seqto.transforms.editable_model import Draft, Floats, Peaks, Weighted, clip_range
+from seqto.transforms.editable_model import Draft, Floats, Weighted, clip_range
+from seqto.transforms.transform import Peaks
 
 SAME_BOUNDS = frozenset(("MaxPool", "GlobalAveragePool", "GlobalMaxPool", "Identity"))
 

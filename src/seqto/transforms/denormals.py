@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from seqto.errors import ConfigError
 from seqto.model.layers import weight_axis
 from seqto.model.prepare import Prepared
 from seqto.records import Layer
-from seqto.transforms.editable_model import Draft, Peaks
-from seqto.transforms.transform import Applied
+from seqto.transforms.editable_model import Draft
+from seqto.transforms.transform import Applied, Peaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Denormals:
     """below: an output channel whose largest weight is smaller than this is set to zero."""
 
     below: float = 1e-7
+    kind: ClassVar[str] = "denormals"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.below) and self.below > 0):

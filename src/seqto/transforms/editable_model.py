@@ -7,20 +7,16 @@ them up in its output channels, every layer that reads it undoes them in its inp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.model.layers import inferred_values
+from seqto.model.layers import attribute, inferred_values
 from seqto.model.prepare import Prepared
 
 Floats = NDArray[np.float64]
-
-
-Peaks = Mapping[str, NDArray[np.float32]]
 
 
 ELEMENTWISE = frozenset(("Relu", "LeakyRelu", "PRelu", "Identity"))
@@ -182,7 +178,7 @@ class Draft:
         depthwise, out_axis, in_axis, rank = False, 0, 1, len(dims)
         inputs = dims[1]
         if node.op_type == "Conv":
-            group = attribute(node, "group", 1)
+            group = int(attribute(node, "group", 1))
             depthwise = group > 1 and dims[1] == 1
             if group > 1 and not depthwise:
                 return f"{node.name} is a grouped convolution ({group} groups)"
@@ -207,10 +203,6 @@ class Draft:
             inputs=inputs,
             rank=rank,
         )
-
-
-def attribute(node: Any, name: str, default: int) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == name), default)
 
 
 def _shapes(proto: Any) -> dict[str, tuple[int | None, ...]]:

@@ -9,12 +9,13 @@ Correction", 2019). Over chains the pairs are visited several times.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from seqto.errors import ConfigError
 from seqto.model.prepare import Prepared
-from seqto.transforms.editable_model import Draft, Floats, Link, Peaks, follow
+from seqto.transforms.editable_model import Draft, Floats, Link, follow
 from seqto.transforms.rescaling import (
     PROVEN,
     Reach,
@@ -24,7 +25,7 @@ from seqto.transforms.rescaling import (
     rescale,
     settle,
 )
-from seqto.transforms.transform import Applied
+from seqto.transforms.transform import Applied, Peaks
 
 NEGLIGIBLE = 1e-6  # a factor nearer to 1 than this is no change
 
@@ -47,6 +48,7 @@ class Equalize:
 
     rounds: int = 3
     clip: str = PROVEN
+    kind: ClassVar[str] = "equalize"
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds < 1000 or self.rounds != int(self.rounds):

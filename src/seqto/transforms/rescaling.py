@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError
 from seqto.transforms.bounds import bounds_before_clips
-from seqto.transforms.editable_model import Draft, Floats, Link, Peaks, Reader, Weighted
+from seqto.transforms.editable_model import Draft, Floats, Link, Reader, Weighted
+from seqto.transforms.transform import Peaks
 
 # A channel a thousand times off its neighbours has a quarter of an 8-bit step left: beyond that
 # there is nothing to save, only the noise of near-dead channels to blow up.

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import ConfigError
 from seqto.model.prepare import Prepared
-from seqto.transforms.editable_model import Draft, Floats, Link, Peaks, Reader, Weighted, follow
+from seqto.transforms.editable_model import Draft, Floats, Link, Reader, Weighted, follow
 from seqto.transforms.rescaling import (
     PROVEN,
     Reach,
@@ -28,7 +29,7 @@ from seqto.transforms.rescaling import (
     scale_inputs,
     settle,
 )
-from seqto.transforms.transform import Applied
+from seqto.transforms.transform import Applied, Peaks
 
 NEGLIGIBLE = 1e-6  # a factor nearer to 1 than this is no change
 
@@ -47,6 +48,7 @@ class Smooth:
     insert: bool = False
     insert_above: float = 8.0
     clip: str = PROVEN
+    kind: ClassVar[str] = "smooth"
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.alpha <= 1.0:

@@ -1,9 +1,9 @@
-"""The float models of a run folder, prepared and treated, and which of them a plan is built on.
+"""The float models of a run folder, prepared and transformed, and which of them a plan is built on.
 
 variants/base/model.onnx        the prepared float model
 variants/base/statistics.npz    ranges and means of its tensors
-variants/base/rounded.json      weights rounded for the output (rounded.py), once wanted
-variants/smooth-0.5/…           the same after a treatment
+variants/base/rounded.json      weights rounded for the output, once needed
+variants/smooth-0.5/…           the same after a transform
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqto.errors import PlanError
+from seqto.transforms.transform import BIAS_CORRECTION
 
 BASE = "base"
 
@@ -20,18 +21,15 @@ BASE = "base"
 MODEL_FILE, STATISTICS_FILE = "model.onnx", "statistics.npz"
 
 
-CORRECTIONS = ("bias-correction",)  # made while assembling; other transforms make a model
-
-
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*")
 
 
 def variant_of(transforms: Sequence[str]) -> str:
-    """The name of the float model that a plan with these transforms is built on."""
+    """Return the name of the float model that a plan with these transforms is built on."""
     for name in transforms:  # they come from journals, and become the name of a folder
         if not isinstance(name, str) or not _PLAIN.fullmatch(name):
             raise PlanError(f"transform {name!r} is no plain name, such as smooth-0.5")
-    made = [t for t in transforms if t not in CORRECTIONS]
+    made = [t for t in transforms if t != BIAS_CORRECTION]
     return "+".join(made) if made else BASE
 
 

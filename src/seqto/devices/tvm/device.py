@@ -34,6 +34,7 @@ from seqto.devices.tvm.rpc import Endpoint, Link, host_and_port, link_to
 from seqto.errors import ConfigError, DeviceError, nearest
 from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
+from seqto.schemes.types import S4, Arithmetic
 
 if TYPE_CHECKING:
     from seqto.records import Array, Feeds
@@ -143,9 +144,9 @@ class Tvm:
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
         """What was tried and failed with TVM 0.27; docs/devices-tvm.md has the table."""
-        if scheme.weight == "s4":
+        if scheme.weight is S4:
             return "TVM's ONNX import fails on int4 tensors"
-        if scheme.kind == "dynamic" and layer.op_type == "Conv":
+        if scheme.arithmetic is Arithmetic.DYNAMIC and layer.op_type == "Conv":
             return "TVM's ONNX import has no ConvInteger"
         return None
 

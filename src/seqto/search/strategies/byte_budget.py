@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.search.strategies.noise_model import NoiseModel, is_static
+from seqto.schemes.scheme import Scheme
+from seqto.search.strategies.noise_model import NoiseModel, Schemes, is_static
 
 BINS = 400  # that the bytes which must go are counted in
 
@@ -17,12 +18,12 @@ class _Step:
     """One layer's options and, for each number of bins saved, which of them got there."""
 
     layer: str
-    codes: tuple[str, ...]
+    options: tuple[Scheme, ...]
     chosen: NDArray[np.int64]  # option, or -1 for leaving the layer as it is
     before: NDArray[np.int64]  # bins saved before this layer
 
 
-def squeeze(model: NoiseModel, plan: dict[str, str], limit: float) -> dict[str, str] | None:
+def squeeze(model: NoiseModel, plan: Schemes, limit: float) -> Schemes | None:
     """The plan with swaps of the same kind (static stays static), or None if they cannot do."""
     need = model.prices(plan)[1] - limit
     if need <= 0:
@@ -38,14 +39,14 @@ def squeeze(model: NoiseModel, plan: dict[str, str], limit: float) -> dict[str, 
     changed, place = dict(plan), BINS
     for step in reversed(steps):
         if step.chosen[place] >= 0:
-            changed[step.layer] = step.codes[int(step.chosen[place])]
+            changed[step.layer] = step.options[int(step.chosen[place])]
         place = int(step.before[place])
     return changed
 
 
 def _decide(
     model: NoiseModel,
-    plan: dict[str, str],
+    plan: Schemes,
     name: str,
     noise: NDArray[np.float64],
     *,
@@ -53,17 +54,17 @@ def _decide(
 ) -> tuple[_Step, NDArray[np.float64]]:
     """Best noise for every number of bins after this layer has been decided too."""
     now = model.own(name, plan[name])
-    codes = tuple(
-        c
-        for c in model.space.menu[name]
-        if c != plan[name] and is_static(c) == is_static(plan[name])
+    options = tuple(
+        s
+        for s in model.space.menu[name]
+        if s != plan[name] and is_static(s) == is_static(plan[name])
     )
     after = noise.copy()
     chosen = np.full(BINS + 1, -1)
     before = np.arange(BINS + 1)
     have = np.arange(BINS + 1)
-    for option, code in enumerate(codes):
-        own = model.own(name, code)
+    for option, scheme in enumerate(options):
+        own = model.own(name, scheme)
         bins = int((now[1] - own[1]) / bin_bytes)
         if bins <= 0:
             continue
@@ -78,4 +79,4 @@ def _decide(
             after[target[better]] = offered[source[better]]
             chosen[target[better]] = option
             before[target[better]] = source[better]
-    return _Step(name, codes, chosen, before), after
+    return _Step(name, options, chosen, before), after

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
-from seqto.search.space import Space
+from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.frontier import Frontier
-from seqto.search.strategies.targets import damage_of, named
-from seqto.search.strategy import Answers, Ask
+from seqto.search.strategies.targets import damage_of
+from seqto.search.strategy import Answers, Ask, Need
 
 FAILED = 1e9  # an objective of what did not run
 
@@ -31,13 +31,13 @@ class Evolve:
     population: int = 16
     generations: int = 5
     seeds: int = 12  # frontier's plans that are confirmed first
-    wants_ranking: ClassVar[bool] = False
+    needs: ClassVar[frozenset[Need]] = Frontier.needs
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: list[Trial] = []
         first = Frontier(self.objectives, confirm=self.seeds, rounds=0).search(space, seed=seed)
         yield from _recording(first, known)
-        treatment = min(known, key=damage_of).plan.transforms if known else ()
+        treatment = min(known, key=damage_of).plan if known else Plan()
         algorithm = self._algorithm(space, known, seed=seed)
         while algorithm.has_next():
             asked = algorithm.ask()
@@ -112,17 +112,18 @@ def _recording(
 
 
 def _encoded(space: Space, plan: Plan) -> NDArray[np.int64]:
-    codes = named(space, plan)
+    schemes = scheme_by_layer(space, plan)
     row = []
     for layer in space.layers:
         menu = space.menu[layer.name]
-        row.append(menu.index(codes[layer.name]) if codes[layer.name] in menu else 0)
+        scheme = schemes[layer.name]
+        row.append(menu.index(scheme) if scheme in menu else 0)
     return np.array(row)
 
 
-def _decoded(space: Space, row: Sequence[int], treatment: tuple[str, ...]) -> Plan:
+def _decoded(space: Space, row: Sequence[int], treatment: Plan) -> Plan:
     chosen = {x.name: space.menu[x.name][int(i)] for x, i in zip(space.layers, row, strict=True)}
-    return Plan.of(chosen, treatment)
+    return treatment.with_schemes(chosen)
 
 
 def _step_mutation(limits: NDArray[np.int64]) -> Any:

@@ -1,11 +1,11 @@
-"""Choose each layer's treatment: probe, price, walk the trade-off, confirm, refine.
+"""Choose each layer's scheme: probe, price, walk the trade-off, confirm, refine.
 
-1. The fully quantized model of the papers, and a good uniform plan under every treatment of the
-   float model and with bias correction: the treatment that leaves the least damage is kept.
+1. The fully quantized model of the papers, and a good uniform plan under every transform of the
+   float model and with bias correction: the transforms that leave the least damage are kept.
 2. Anchors: uniform plans of each scheme, on real samples.
 3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output.
-4. A noise model is fitted (noise.py) and corrected by the anchors; with exact bytes and profiled
-   milliseconds it prices any plan in microseconds.
+4. A noise model is fitted (noise_model.py) and corrected by the anchors; with exact bytes and
+   profiled milliseconds it prices any plan in microseconds.
 5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
    noise + bytes + time; contiguous regions are flipped as a whole where that pays.
 6. Plans of the predicted front are confirmed on the evaluation samples. Then come rounds of plans
@@ -31,30 +31,40 @@ import numpy as np
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, Layer
-from seqto.search.space import Space
+from seqto.schemes.scheme import FP32, Scheme
+from seqto.schemes.static_int import StaticInt
+from seqto.schemes.types import P8, S7, S8, U8, Arithmetic, IntType
+from seqto.schemes.weight_only import WeightOnly
+from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
-from seqto.search.strategies.latency_fit import float_ms, paced
-from seqto.search.strategies.noise_model import Descent, NoiseModel, derived_from, fit, is_static
+from seqto.search.strategies.latency_fit import float_ms, with_fitted_latency
+from seqto.search.strategies.noise_model import (
+    Descent,
+    NoiseModel,
+    Schemes,
+    derived_from,
+    fit,
+    is_static,
+)
 from seqto.search.strategies.targets import (
-    aims,
+    bisect_fastest,
     byte_limit,
-    closer,
     damage_of,
     loss_curve,
-    named,
+    target_plans,
     unpriced_bytes,
 )
-from seqto.search.strategy import Answers, Ask
+from seqto.search.strategy import Answers, Ask, Need
 from seqto.selection.pareto import front
 from seqto.selection.recommend import TOLERANCE
-
-BIAS_CORRECTION = "bias-correction"
-
 
 HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 
 
 BATCH = 8
+
+
+WEIGHTLESS = StaticInt(None, U8)  # of layers without weights
 
 
 PROBE_BATCH = 64
@@ -66,7 +76,7 @@ class Frontier:
 
     objectives: tuple[str, ...] = ("loss", "size", "latency")
     tolerance: float = TOLERANCE  # loss that the user puts up with
-    wants_ranking: ClassVar[bool] = False
+    needs: ClassVar[frozenset[Need]] = frozenset((Need.WIDE_CHOICES, Need.LATENCY_TABLE))
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
@@ -80,21 +90,23 @@ class Frontier:
         treatment = yield from self._treatment(space, known)
         yield from self._run(anchors(space, treatment, timed=self.timed), known)
         damage = yield from self._probe(space, treatment)
-        profiled = corrected(fit(space, damage), known.values(), treatment)
-        model = paced(profiled, known.values())
+        profiled = with_anchor_scale(fit(space, damage), known.values(), treatment)
+        model = with_fitted_latency(profiled, known.values())
         swept = self._sweeps(model)
-        chosen = self._spread(model, [Plan.of(p, treatment) for p in swept], known)
+        chosen = self._spread(model, [treatment.with_schemes(p) for p in swept], known)
         yield from self._run([(p, f"swept {i + 1}") for i, p in enumerate(chosen)], known)
         squeezed = self._squeezed(model, swept, known, treatment)
         yield from self._run(squeezed, known)
         for number in range(self.rounds):
-            model = paced(profiled, known.values())
-            plans = aims(model, known, treatment, tolerance=self.tolerance, timed=self.timed)
+            model = with_fitted_latency(profiled, known.values())
+            plans = target_plans(
+                model, known, treatment, tolerance=self.tolerance, timed=self.timed
+            )
             plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
             yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
         if self.timed:
-            model = paced(profiled, known.values())
-            plans = closer(model, known, treatment, tolerance=self.tolerance)
+            model = with_fitted_latency(profiled, known.values())
+            plans = bisect_fastest(model, known, treatment, tolerance=self.tolerance)
             yield from self._run(plans, known)
 
     def _run(
@@ -108,45 +120,47 @@ class Frontier:
             trials = yield asked
             known.update({t.plan.key: t for t in trials})
 
-    def _treatment(
-        self, space: Space, known: dict[str, Trial]
-    ) -> Generator[Ask, Answers, tuple[str, ...]]:
-        """The treatment that leaves the good uniform plan the least damage.
+    def _treatment(self, space: Space, known: dict[str, Trial]) -> Generator[Ask, Answers, Plan]:
+        """Return the transforms that leave the good uniform plan the least damage.
 
-        All are compared with plain rounding: only what wins is worth rounding for the output.
+        They are a plan without schemes. All are compared with plain rounding: only what wins is
+        worth rounding for the output.
         """
-        base = Plan.of({name: family(code) for name, code in good_uniform(space).items()})
-        options = [t for t in space.transforms if t]
-        corrected = [(*t, BIAS_CORRECTION) for t in [(), *options] if BIAS_CORRECTION not in t]
-        options = list(dict.fromkeys([*options, *corrected]))
-        plans = [(Plan(base.schemes, t), f"good uniform, {' + '.join(t)}") for t in options]
+        uniform = good_uniform(space)
+        base = Plan.of({name: s.without_output_rounding() for name, s in uniform.items()})
+        options = [Plan.of({}, t) for t in space.transforms if t]
+        corrected = [dataclasses.replace(p, correct_bias=True) for p in [Plan(), *options]]
+        plans = [
+            (p.with_schemes(base.as_dict()), f"good uniform, {' + '.join(p.transform_codes)}")
+            for p in dict.fromkeys([*options, *corrected])
+        ]
         first = [(space.fully_quantized, "fully quantized"), (base, "good uniform")]
         yield from self._run([*first, *plans], known)
         tried = [base, *(p for p, _ in plans)]
         found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
-        return tried[min(found)[1]].transforms
+        return tried[min(found)[1]].with_schemes({})
 
     def _probe(
-        self, space: Space, treatment: tuple[str, ...]
-    ) -> Generator[Ask, Answers, dict[tuple[str, str], float]]:
+        self, space: Space, treatment: Plan
+    ) -> Generator[Ask, Answers, dict[tuple[str, Scheme], float]]:
         asked = [
-            (layer.name, code)
+            (layer.name, scheme)
             for layer in space.layers
-            for code in space.menu[layer.name]
-            if code not in ("fp32", "fp16")  # half precision is exact enough not to be asked
-            and derived_from(code) not in space.menu[layer.name]
+            for scheme in space.menu[layer.name]
+            if not scheme.is_float  # half precision is exact enough not to be asked
+            and derived_from(scheme) not in space.menu[layer.name]
         ]
-        damage: dict[tuple[str, str], float] = {}
+        damage: dict[tuple[str, Scheme], float] = {}
         for start in range(0, len(asked), PROBE_BATCH):
             batch = asked[start : start + PROBE_BATCH]
-            plans = tuple(Plan.of({name: code}, treatment) for name, code in batch)
+            plans = tuple(treatment.with_schemes({name: scheme}) for name, scheme in batch)
             trials = yield Ask(plans, probe=True)
             damage.update({key: damage_of(trial) for key, trial in zip(batch, trials, strict=True)})
         return damage
 
     # ----------------------------------------------------------------------------------- sweeps
 
-    def _sweeps(self, model: NoiseModel) -> list[dict[str, str]]:
+    def _sweeps(self, model: NoiseModel) -> list[Schemes]:
         """Plans for many exchange rates between noise, bytes and milliseconds."""
         space = model.space
         start = {x.name: space.menu[x.name][0] for x in space.layers}
@@ -154,7 +168,7 @@ class Frontier:
         mixes = [(1.0, 0.0)]
         if self.timed and space.latency_of:
             mixes = [(1.0, 0.0), (1.0, 0.2), (0.5, 0.5), (0.1, 1.0)]
-        plans: list[dict[str, str]] = []
+        plans: list[Schemes] = []
         for share_bytes, share_ms in mixes:
             plan = start
             for rate in np.geomspace(1e-5, 3.0, 24):
@@ -172,20 +186,20 @@ class Frontier:
         unique = {p.key: p for p in plans if p.key not in known}
         fresh = list(unique.values())
         floor = harmless_damage(known.values())
-        prices = [lifted(model.prices(named(model.space, p)), floor) for p in fresh]
+        prices = [clamp_damage(model.prices(scheme_by_layer(model.space, p)), floor) for p in fresh]
         limit = hopeless_damage(known.values())
         kept = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
         points = [self._point(prices[i]) for i in kept]
         kept = [kept[i] for i in front(points)] if points else []
-        chosen = apart([self._point(prices[i]) for i in kept], self.confirm)
+        chosen = spread_points([self._point(prices[i]) for i in kept], self.confirm)
         return [fresh[kept[i]] for i in chosen]  # extremes first, then what lies farthest
 
     def _squeezed(
         self,
         model: NoiseModel,
-        plans: Sequence[dict[str, str]],
+        plans: Sequence[Schemes],
         known: Mapping[str, Trial],
-        treatment: tuple[str, ...],
+        treatment: Plan,
     ) -> list[tuple[Plan, str]]:
         """Plans just under byte limits: the fully quantized model's, and the front's gaps.
 
@@ -201,14 +215,14 @@ class Frontier:
         found: dict[str, tuple[Plan, str]] = {}
         for note, limit in limits.items():
             for plan in self._squeeze_to(model, plans, limit):
-                made = Plan.of(plan, treatment)
+                made = treatment.with_schemes(plan)
                 if made.key not in known:
                     found[made.key] = (made, note)
         return list(found.values())[: self.refine]
 
     def _squeeze_to(
-        self, model: NoiseModel, plans: Sequence[dict[str, str]], limit: float
-    ) -> list[dict[str, str]]:
+        self, model: NoiseModel, plans: Sequence[Schemes], limit: float
+    ) -> list[Schemes]:
         """Up to three plans within the limit that are good in noise, and in time."""
         unique = {Plan.of(p).key: p for p in plans}
         made = [squeeze(model, p, limit) for p in unique.values() if model.prices(p)[1] > limit]
@@ -217,7 +231,9 @@ class Frontier:
             return []
         points = [self._point(model.prices(p)) for p in fitting]
         kept = front([(p[0], *p[2:]) for p in points])
-        chosen = apart([(points[i][0], *points[i][2:]) for i in kept], 3 if self.timed else 1)
+        chosen = spread_points(
+            [(points[i][0], *points[i][2:]) for i in kept], 3 if self.timed else 1
+        )
         return [fitting[kept[i]] for i in chosen]
 
     def _gaps(self, trials: Sequence[Trial]) -> list[tuple[float, float]]:
@@ -238,7 +254,7 @@ class Frontier:
         """Changes to front plans that should give points no known trial dominates."""
         trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
         floor = harmless_damage(trials)
-        measured = [lifted(self._measured(model, t), floor) for t in trials]
+        measured = [clamp_damage(self._measured(model, t), floor) for t in trials]
         on_front = [trials[i] for i in front(measured)] if measured else []
         limit = hopeless_damage(known.values())
         offers: list[tuple[tuple[float, ...], Plan, str]] = []
@@ -249,10 +265,10 @@ class Frontier:
             for plan, note, delta in self._moves(model, trial):
                 if plan.key not in known:
                     point = tuple(a + b for a, b in zip(before, self._point(delta), strict=True))
-                    offers.append((lifted(point, floor), plan, note))
+                    offers.append((clamp_damage(point, floor), plan, note))
         points = [point for point, _, _ in offers]
         better = [i for i in front([*points, *measured]) if i < len(points)]
-        chosen = apart([points[i] for i in better], self.refine)
+        chosen = spread_points([points[i] for i in better], self.refine)
         return [offers[better[i]][1:] for i in sorted(chosen)]
 
     def _measured(self, model: NoiseModel, trial: Trial) -> tuple[float, ...]:
@@ -266,7 +282,7 @@ class Frontier:
     ) -> Iterable[tuple[Plan, str, tuple[float, float, float]]]:
         """Bundles of 1, 2, 4, 8 swaps, best exchange rate first, in each direction."""
         space = model.space
-        plan = named(space, trial.plan)
+        plan = scheme_by_layer(space, trial.plan)
         now = model.prices(plan)
         directions = {"smaller": (0, 1), "cleaner": (1, 0)}
         if self.timed:
@@ -279,111 +295,129 @@ class Frontier:
                 changed = {**plan, **dict(swaps[:count])}
                 after = model.prices(changed)
                 delta = (after[0] - now[0], after[1] - now[1], after[2] - now[2])
-                yield Plan.of(changed, trial.plan.transforms), f"{note}, {count} swaps", delta
-        if BIAS_CORRECTION not in trial.plan.transforms:
-            treated = (*trial.plan.transforms, BIAS_CORRECTION)
-            noise = -0.05 * damage_of(trial)  # a guess that gets it tried, never believed
-            yield Plan(trial.plan.schemes, treated), "bias correction", (noise, 0.0, 0.0)
+                yield trial.plan.with_schemes(changed), f"{note}, {count} swaps", delta
+        if not trial.plan.correct_bias:
+            # assumes 5 % less damage, so that the plan is scheduled; the measurement replaces it
+            noise = -0.05 * damage_of(trial)
+            corrected = dataclasses.replace(trial.plan, correct_bias=True)
+            yield corrected, "bias correction", (noise, 0.0, 0.0)
 
     def _swaps(
-        self, model: NoiseModel, plan: dict[str, str], *, pays: int, gains: int
-    ) -> list[tuple[str, str]]:
+        self, model: NoiseModel, plan: Schemes, *, pays: int, gains: int
+    ) -> list[tuple[str, Scheme]]:
         """One swap a layer that lowers price `gains`, cheapest in price `pays` first."""
         found = []
         for layer in model.space.layers:
             best = None
-            for code in model.space.menu[layer.name]:
-                if code == plan[layer.name]:
+            for scheme in model.space.menu[layer.name]:
+                if scheme == plan[layer.name]:
                     continue
-                grown = model.swap(plan, layer, code)
+                grown = model.swap(plan, layer, scheme)
                 gain, cost = -grown[gains], grown[pays]
                 if gain <= 0:
                     continue
                 rate = max(cost, 0.0) / gain
                 if best is None or rate < best[0]:
-                    best = (rate, layer.name, code)
+                    best = (rate, layer.name, scheme)
             if best is not None:
                 found.append(best)
-        return [(name, code) for _, name, code in sorted(found)]
+        return [(name, scheme) for _, name, scheme in sorted(found, key=lambda f: f[:2])]
 
 
 # ------------------------------------------------------------------------------------ small tools
 
 
-def anchors(
-    space: Space, treatment: tuple[str, ...], *, timed: bool = False
-) -> list[tuple[Plan, str]]:
+def anchors(space: Space, treatment: Plan, *, timed: bool = False) -> list[tuple[Plan, str]]:
     """Plans that anybody would try first: the search must not miss them.
 
     With time among the objectives, also one that tells what changing between floats and integers
     costs: every other layer.
     """
-    found = [(Plan.of(good_uniform(space), treatment), "good uniform, rounded for the output")]
-    families = dict.fromkeys(family(c) for menu in space.menu.values() for c in menu)
-    for wanted in families:
-        if wanted in ("fp32", "static-u8") or "s4" in wanted or wanted.startswith("dynamic"):
+    plans = [(treatment.with_schemes(good_uniform(space)), "good uniform, rounded for the output")]
+    menus = space.menu.values()
+    uniform = dict.fromkeys(s.without_output_rounding() for menu in menus for s in menu)
+    for scheme in uniform:
+        four_bits = scheme.weight is not None and scheme.weight.bits == 4
+        if scheme in (FP32, WEIGHTLESS) or four_bits or scheme.arithmetic is Arithmetic.DYNAMIC:
             continue
-        if "-s7-" in wanted and wanted.replace("-s7-", "-p8-") in families:
+        if scheme.weight is S7 and with_weight(scheme, P8) in uniform:
             continue  # of few layers, which are in p8's uniform plan
-        plan = {x.name: uniform_choice(space, x, wanted) for x in space.layers}
-        found.append((Plan.of(plan, treatment), f"uniform {wanted}"))
+        plan = {x.name: uniform_choice(space, x, scheme) for x in space.layers}
+        plans.append((treatment.with_schemes(plan), f"uniform {scheme}"))
     if timed:
         plan = good_uniform(space)
         for layer in space.layers[::2]:
-            plan[layer.name] = uniform_choice(space, layer, "weight-s8-channel")
-        found.append((Plan.of(plan, treatment), "every other layer static"))
-    return list({plan.key: (plan, note) for plan, note in found}.values())
+            plan[layer.name] = uniform_choice(space, layer, WeightOnly(S8))
+        plans.append((treatment.with_schemes(plan), "every other layer static"))
+    return list({plan.key: (plan, note) for plan, note in plans}.values())
 
 
-def corrected(model: NoiseModel, trials: Iterable[Trial], treatment: tuple[str, ...]) -> NoiseModel:
+def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], treatment: Plan) -> NoiseModel:
     """Scale each scheme's weight noise so that its uniform plan costs what was measured.
 
     Saturating kernels err in one direction, so their errors add up faster than squares do;
     only a plan with many such layers shows it.
     """
-    scale: dict[str, float] = {}
+    scale: dict[Scheme, float] = {}
     for trial in trials:
-        codes = {c for _, c in trial.plan.schemes if c.count("-") > 1}
-        families = {family(c) for c in codes}
-        if trial.error is not None or trial.plan.transforms != treatment or len(families) != 1:
+        schemes = {s for _, s in trial.plan.schemes if s.weight is not None}
+        alike = {s.without_output_rounding() for s in schemes}
+        if trial.error is not None or len(alike) != 1:
             continue
-        plan = named(model.space, trial.plan)
+        if trial.plan.with_schemes({}) != treatment:
+            continue
+        plan = scheme_by_layer(model.space, trial.plan)
         noise = model.prices(plan)[0]
-        own = sum(model.weight.get((n, c), 0.0) for n, c in plan.items())
+        own = sum(model.weight.get(key, 0.0) for key in plan.items())
         if own > 0:
-            scale |= dict.fromkeys(codes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
+            scale |= dict.fromkeys(schemes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
     weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}
     return dataclasses.replace(model, weight=weight)
 
 
-def family(code: str) -> str:
-    """A scheme whatever its rounding: layers whose outputs are not known have plain siblings."""
-    return code.removesuffix("-round-output")
+def with_weight(scheme: Scheme, weight: IntType) -> Scheme | None:
+    """Return the scheme with another weight type, or None where there is no such scheme."""
+    if not isinstance(scheme, StaticInt | WeightOnly) or scheme.weight is None:
+        return None
+    if weight.pair_limit is not None and not scheme.per_channel:
+        return None
+    return dataclasses.replace(scheme, weight=weight)
 
 
-def uniform_choice(space: Space, layer: Layer, wanted: str) -> str:
-    """The family's scheme where the layer has it; weightless layers follow a static plan."""
+def uniform_choice(space: Space, layer: Layer, scheme: Scheme) -> Scheme:
+    """Return the scheme, whatever its rounding, where the layer has it.
+
+    Layers without weights follow a static plan.
+    """
     menu = space.menu[layer.name]
-    # kernels that go by channel add no pairs; elsewhere one bit less does what p8 does
-    instead = wanted.replace("-p8-", "-s8-" if layer.depthwise else "-s7-")
-    found = [c for w in (wanted, instead) for c in menu if family(c) == w]
-    if not found and is_static(wanted):
-        found = [c for c in menu if is_static(c)]
-    return found[0] if found else menu[0]
+    wanted: list[Scheme | None] = [scheme]
+    if scheme.weight is P8:
+        # depthwise kernels sum no pairs: s8. Other layers without p8: s7, one bit less.
+        wanted.append(with_weight(scheme, S8 if layer.depthwise else S7))
+    options = [s for w in wanted for s in menu if s.without_output_rounding() == w]
+    if not options and is_static(scheme):
+        options = [s for s in menu if is_static(s)]
+    return options[0] if options else menu[0]
 
 
-def good_uniform(space: Space) -> dict[str, str]:
+def good_uniform(space: Space) -> Schemes:
     """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel.
 
-    On a menu without integer kernels: weight-only, eight bits.
+    Without integer kernels to choose from: weight-only, eight bits.
     """
     plan = {}
     for layer in space.layers:
-        exact = ("static-s8", "static-u8") if layer.depthwise else ("static-u8", "static-s8")
-        wanted = (*exact, "static", "weight-s8")
         menu = space.menu[layer.name]
-        found = [c for prefix in wanted for c in menu if c.startswith(prefix)]
-        plan[layer.name] = found[0] if found else menu[-1]
+        static = [s for s in menu if is_static(s)]
+        options = [
+            s
+            for first in ((S8, U8) if layer.depthwise else (U8, S8))
+            for s in static
+            if (s.weight or s.activation) is first
+        ]
+        options += static
+        options += [s for s in menu if isinstance(s, WeightOnly) and s.weight is S8]
+        plan[layer.name] = options[0] if options else menu[-1]
     return plan
 
 
@@ -395,7 +429,7 @@ def harmless_damage(trials: Iterable[Trial]) -> float:
     return curve.damage_at(0.25 / samples) if curve else 0.0
 
 
-def lifted(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
+def clamp_damage(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
     return (max(point[0], floor), *point[1:])
 
 
@@ -405,7 +439,7 @@ def hopeless_damage(trials: Iterable[Trial]) -> float:
     return min(bad, default=np.inf)
 
 
-def apart(points: Sequence[Sequence[float]], count: int) -> list[int]:
+def spread_points(points: Sequence[Sequence[float]], count: int) -> list[int]:
     """Up to `count` points that lie far from each other: the extremes first, then the farthest."""
     if len(points) <= count:
         return list(range(len(points)))

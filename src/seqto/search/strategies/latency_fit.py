@@ -1,4 +1,4 @@
-"""Profiled milliseconds, mended by what whole plans took.
+"""Profiled milliseconds, corrected by what whole plans took.
 
 A profile times kernels one after the other: it does not see what changing between layouts costs,
 and a machine that others use is not as fast when the next plan is profiled. Ratios to the float
@@ -10,19 +10,17 @@ Few plans move them little: they are held near one and zero by what is usual.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
-from seqto.schemes.scheme import Scheme
-from seqto.search.space import Space
+from seqto.schemes.scheme import FP32
+from seqto.schemes.types import FLOAT_KERNEL, Kernel
+from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.noise_model import NoiseModel
-
-FLOAT = "float"
-
 
 RATIO_ERROR = 0.04  # how far a measured ratio is off, usually
 
@@ -35,20 +33,20 @@ CHANGE_SHARE = 0.5  # of a layer's mean time: what a change between layouts may 
 
 def float_ms(space: Space) -> float:
     """The profiled time of the float model."""
-    return sum(space.latency_of.get((x.name, "fp32"), 0.0) for x in space.layers)
+    return sum(space.latency_of.get((x.name, FP32), 0.0) for x in space.layers)
 
 
-def paced(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:
+def with_fitted_latency(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:
     """The model with times that agree with the trials; `model` has those of the profile."""
     space = model.space
     whole = float_ms(space)
     timed = [t for t in trials if t.latency is not None and _is_priced(space, t.plan)]
     if whole <= 0 or not timed:
         return model
-    kernel = {code: Scheme.parse(code).kernel for _, code in space.latency_of}
-    families = list(dict.fromkeys(kernel.values()))
-    free = [f for f in families if f != FLOAT]  # the float model's own ratio is one
-    rows = np.array([_features(model, t.plan, [FLOAT, *free]) for t in timed])
+    kernel = {scheme: scheme.kernel for _, scheme in space.latency_of}
+    kernels = list(dict.fromkeys(kernel.values()))
+    free = [k for k in kernels if k != FLOAT_KERNEL]  # the float model's own ratio is one
+    rows = np.array([_features(model, t.plan, [FLOAT_KERNEL, *free]) for t in timed])
     ratios = np.array([t.latency.ratio for t in timed if t.latency is not None])
     known = ratios - rows[:, 0] / whole
     matrix = rows[:, 1:] / whole
@@ -56,7 +54,7 @@ def paced(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:
     mean_layer = whole / max(1, len(space.layers))
     spread = np.array([*[FACTOR_ERROR] * len(free), 1.0, CHANGE_SHARE * mean_layer])
     found = _near(matrix / RATIO_ERROR, known / RATIO_ERROR, usual, spread)
-    factor = {FLOAT: 1.0, **dict(zip(free, found, strict=False))}
+    factor = {FLOAT_KERNEL: 1.0, **dict(zip(free, found, strict=False))}
     per_ms, per_change = float(found[-2]), float(found[-1])
     return dataclasses.replace(
         model,
@@ -69,25 +67,19 @@ def paced(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:
 
 
 def _is_priced(space: Space, plan: Plan) -> bool:
-    return all((name, code) in space.latency_of for name, code in _whole(space, plan).items())
+    return all(key in space.latency_of for key in scheme_by_layer(space, plan).items())
 
 
-def _features(model: NoiseModel, plan: Plan, families: Sequence[str]) -> list[float]:
-    """Milliseconds by family, milliseconds of changes, and how many changes there are."""
+def _features(model: NoiseModel, plan: Plan, kernels: Sequence[Kernel]) -> list[float]:
+    """Milliseconds by kernel, milliseconds of changes, and how many changes there are."""
     space = model.space
-    codes = _whole(space, plan)
-    spent = dict.fromkeys(families, 0.0)
-    for name, code in codes.items():
-        spent[Scheme.parse(code).kernel] += space.latency_of[(name, code)]
-    changes = {t: model.changes(t, codes) for t in model.tensor}
+    schemes = scheme_by_layer(space, plan)
+    spent = dict.fromkeys(kernels, 0.0)
+    for name, scheme in schemes.items():
+        spent[scheme.kernel] += space.latency_of[(name, scheme)]
+    changes = {t: model.changes(t, schemes) for t in model.tensor}
     changing = sum(space.boundary_ms.get(t, 0.0) * count for t, count in changes.items())
     return [*spent.values(), changing, float(sum(changes.values()))]
-
-
-def _whole(space: Space, plan: Plan) -> Mapping[str, str]:
-    from seqto.search.strategies.targets import named
-
-    return named(space, plan)
 
 
 def _near(

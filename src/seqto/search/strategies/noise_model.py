@@ -14,15 +14,18 @@ input and output stay quantized (squeezenet's first stretch shows it).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme
+from seqto.schemes.static_int import StaticInt
+from seqto.schemes.types import S4, S8, Arithmetic
+from seqto.schemes.weight_only import WeightOnly
 from seqto.search.space import Space
 
 PAIR_BYTES = 90  # Q and DQ nodes with their scale and zero point
@@ -37,52 +40,55 @@ REGION = 24  # layers in the longest stretch that is flipped as a whole
 Prices = tuple[float, float, float]  # noise, bytes, milliseconds
 
 
+Schemes = dict[str, Scheme]  # layer → scheme, of every layer
+
+
 @dataclass(frozen=True, slots=True)
 class NoiseModel:
     """Everything needed to price a plan without running it."""
 
     space: Space
     tensor: Mapping[str, float]
-    weight: Mapping[tuple[str, str], float]  # (layer, code) → weight noise and kernel excess
+    weight: Mapping[tuple[str, Scheme], float]  # weight noise and kernel excess
     readers: Mapping[str, tuple[str, ...]]
     producer: Mapping[str, str]
 
-    def prices(self, plan: Mapping[str, str]) -> Prices:
+    def prices(self, plan: Mapping[str, Scheme]) -> Prices:
         """(noise, bytes, ms) of a whole plan."""
         noise = size = time = 0.0
-        for name, code in plan.items():
-            own = self.own(name, code)
+        for name, scheme in plan.items():
+            own = self.own(name, scheme)
             noise, size, time = noise + own[0], size + own[1], time + own[2]
         for tensor in self.tensor:
             own = self.tensor_prices(tensor, plan)
             noise, size, time = noise + own[0], size + own[1], time + own[2]
         return noise, size, time
 
-    def swap(self, plan: dict[str, str], layer: Layer, code: str) -> Prices:
+    def swap(self, plan: Schemes, layer: Layer, scheme: Scheme) -> Prices:
         """By how much noise, bytes and ms grow when one layer changes; the plan is left as is."""
         old = plan[layer.name]
         before = self._local(plan, layer)
-        plan[layer.name] = code
+        plan[layer.name] = scheme
         after = self._local(plan, layer)
         plan[layer.name] = old
         return after[0] - before[0], after[1] - before[1], after[2] - before[2]
 
-    def _local(self, plan: Mapping[str, str], layer: Layer) -> Prices:
+    def _local(self, plan: Mapping[str, Scheme], layer: Layer) -> Prices:
         noise, size, time = self.own(layer.name, plan[layer.name])
         for tensor in {*layer.inputs, layer.output}:
             own = self.tensor_prices(tensor, plan)
             noise, size, time = noise + own[0], size + own[1], time + own[2]
         return noise, size, time
 
-    def own(self, name: str, code: str) -> Prices:
+    def own(self, name: str, scheme: Scheme) -> Prices:
         """What a layer's scheme costs whatever its neighbours are."""
         return (
-            self.weight.get((name, code), 0.0),
-            float(self.space.bytes_of.get((name, code), 0)),
-            self.space.latency_of.get((name, code), 0.0),
+            self.weight.get((name, scheme), 0.0),
+            float(self.space.bytes_of.get((name, scheme), 0)),
+            self.space.latency_of.get((name, scheme), 0.0),
         )
 
-    def tensor_prices(self, tensor: str, plan: Mapping[str, str]) -> Prices:
+    def tensor_prices(self, tensor: str, plan: Mapping[str, Scheme]) -> Prices:
         """What one tensor costs under the schemes of the layers that touch it."""
         made, reading = self._touched(tensor, plan)
         if not made and True not in reading:
@@ -90,12 +96,12 @@ class NoiseModel:
         changes = int(not made) + int(made and False in reading)
         return self.tensor[tensor], PAIR_BYTES, self.space.boundary_ms.get(tensor, 0.0) * changes
 
-    def changes(self, tensor: str, plan: Mapping[str, str]) -> int:
+    def changes(self, tensor: str, plan: Mapping[str, Scheme]) -> int:
         """How often a tensor is turned from floats to integers or back."""
         made, reading = self._touched(tensor, plan)
         return int(not made and True in reading) + int(made and False in reading)
 
-    def _touched(self, tensor: str, plan: Mapping[str, str]) -> tuple[bool, list[bool]]:
+    def _touched(self, tensor: str, plan: Mapping[str, Scheme]) -> tuple[bool, list[bool]]:
         """Whether it is made as integers, and who reads it so."""
         maker = self.producer.get(tensor)
         made = maker is not None and is_static(plan[maker])
@@ -110,44 +116,44 @@ class Descent:
         self.rates = (1.0, byte_price, ms_price)
         self.touches = {x.name: tuple({*x.inputs, x.output}) for x in model.space.layers}
         self.own = {
-            (name, code): self._cost(model.own(name, code))
-            for name, codes in model.space.menu.items()
-            for code in codes
+            (name, scheme): self._cost(model.own(name, scheme))
+            for name, schemes in model.space.menu.items()
+            for scheme in schemes
         }
 
     def _cost(self, prices: Prices) -> float:
         return sum(rate * price for rate, price in zip(self.rates, prices, strict=True))
 
-    def _around(self, name: str, plan: Mapping[str, str]) -> float:
+    def _around(self, name: str, plan: Mapping[str, Scheme]) -> float:
         return sum(self._cost(self.model.tensor_prices(t, plan)) for t in self.touches[name])
 
-    def change(self, plan: dict[str, str], name: str, code: str) -> float:
+    def change(self, plan: Schemes, name: str, scheme: Scheme) -> float:
         """Set one layer's scheme; returns by how much the cost grew."""
         before = self.own[(name, plan[name])] + self._around(name, plan)
-        plan[name] = code
-        return self.own[(name, code)] + self._around(name, plan) - before
+        plan[name] = scheme
+        return self.own[(name, scheme)] + self._around(name, plan) - before
 
-    def best_plan(self, start: Mapping[str, str]) -> dict[str, str]:
+    def best_plan(self, start: Mapping[str, Scheme]) -> Schemes:
         plan = dict(start)
         for _ in range(SWEEPS):
             if not self._sweep(plan) and not self._flip_region(plan):
                 break
         return plan
 
-    def _sweep(self, plan: dict[str, str]) -> bool:
+    def _sweep(self, plan: Schemes) -> bool:
         changed = False
         for name in self.touches:
             now, best, gain = plan[name], plan[name], -1e-15
-            for code in self.model.space.menu[name]:
-                delta = self.change(plan, name, code)
+            for scheme in self.model.space.menu[name]:
+                delta = self.change(plan, name, scheme)
                 if delta < gain:
-                    best, gain = code, delta
+                    best, gain = scheme, delta
                 plan[name] = now
             plan[name] = best
             changed = changed or best != now
         return changed
 
-    def _flip_region(self, plan: dict[str, str]) -> bool:
+    def _flip_region(self, plan: Schemes) -> bool:
         """Turn the contiguous stretch that gains most to float or to static, if any gains."""
         names = list(self.touches)
         best_gain, best_end = -1e-12, (0, 0, False)
@@ -156,35 +162,35 @@ class Descent:
             for first in range(len(names)):
                 trial, total = dict(plan), 0.0
                 for last in range(first, min(first + REGION, len(names))):
-                    code = choice[names[last]]
-                    if code is not None and is_static(trial[names[last]]) != static:
-                        total += self.change(trial, names[last], code)
+                    scheme = choice[names[last]]
+                    if scheme is not None and is_static(trial[names[last]]) != static:
+                        total += self.change(trial, names[last], scheme)
                     if total < best_gain:
                         best_gain, best_end = total, (first, last + 1, static)
         first, stop, static = best_end
         for name in names[first:stop]:
-            code = self._best_of_kind(name, static=static)
-            if code is not None and is_static(plan[name]) != static:
-                plan[name] = code
+            scheme = self._best_of_kind(name, static=static)
+            if scheme is not None and is_static(plan[name]) != static:
+                plan[name] = scheme
         return stop > first
 
-    def _best_of_kind(self, name: str, *, static: bool) -> str | None:
-        options = [c for c in self.model.space.menu[name] if is_static(c) == static]
-        return min(options, key=lambda c: self.own[(name, c)], default=None)
+    def _best_of_kind(self, name: str, *, static: bool) -> Scheme | None:
+        options = [s for s in self.model.space.menu[name] if is_static(s) == static]
+        return min(options, key=lambda s: self.own[(name, s)], default=None)
 
 
-def is_static(code: str) -> bool:
-    return code.startswith("static")
+def is_static(scheme: Scheme) -> bool:
+    return scheme.arithmetic is Arithmetic.INTEGER
 
 
-def fit(space: Space, damage: Mapping[tuple[str, str], float]) -> NoiseModel:
+def fit(space: Space, damage: Mapping[tuple[str, Scheme], float]) -> NoiseModel:
     """Split probed damage into tensor noise, weight noise and kernel excess."""
     readers: dict[str, list[str]] = {}
     producer: dict[str, str] = {}
     for layer in space.layers:
         for tensor in layer.inputs:
             readers.setdefault(tensor, []).append(layer.name)
-        if layer.op_type != "Output":
+        if layer.op_type != OUTPUT_OP:
             producer[layer.output] = layer.name
     tensors = list(dict.fromkeys(t for x in space.layers for t in (*x.inputs, x.output)))
     index = {t: i for i, t in enumerate(tensors)}
@@ -201,48 +207,53 @@ def fit(space: Space, damage: Mapping[tuple[str, str], float]) -> NoiseModel:
         right.append(max(0.0, min(seen) - rounding[layer.name]))
     noise = _non_negative(np.array(rows), np.array(right)) if rows else np.zeros(len(tensors))
     noise_of = {t: float(noise[i]) for t, i in index.items()}
-    weight: dict[tuple[str, str], float] = {}
-    for (name, code), value in damage.items():
+    weight: dict[tuple[str, Scheme], float] = {}
+    for (name, scheme), value in damage.items():
         layer = next(x for x in space.layers if x.name == name)
         share = value
-        if is_static(code):
+        if is_static(scheme):
             share -= sum(noise_of[t] for t in {*layer.inputs, layer.output})
-            floor = rounding[name] if "s4" not in code else 0.0
-            share = max(share, floor)
-        weight[(name, code)] = max(0.0, share)
+            share = max(share, 0.0 if scheme.weight is S4 else rounding[name])
+        weight[(name, scheme)] = max(0.0, share)
     for layer in space.layers:
-        for code in space.menu[layer.name]:
-            known = (layer.name, derived_from(code))
-            if (layer.name, code) not in weight and known in weight:
-                weight[(layer.name, code)] = weight[known]
+        for scheme in space.menu[layer.name]:
+            source = derived_from(scheme)
+            known = None if source is None else weight.get((layer.name, source))
+            if known is not None:
+                weight.setdefault((layer.name, scheme), known)
     return NoiseModel(space, noise_of, weight, {t: tuple(r) for t, r in readers.items()}, producer)
 
 
-def derived_from(code: str) -> str:
-    """The scheme whose weight noise this one shares, or "": four bits are the same integers
-    whether floats or integers flow in, and too small to saturate a kernel."""
-    scheme = Scheme.parse(code)
-    if scheme.kind != "static" or scheme.weight != "s4":
-        return ""
-    return str(dataclasses.replace(scheme, kind="weight", activation="", bias="", ranges=""))
+def derived_from(scheme: Scheme) -> Scheme | None:
+    """Return the scheme whose weight noise this one shares, or None.
+
+    Four bits are the same integers whether floats or integers flow in, and too small to saturate
+    a kernel.
+    """
+    if not isinstance(scheme, StaticInt) or scheme.weight is not S4:
+        return None
+    return WeightOnly(S4, per_channel=scheme.per_channel, rounding=scheme.rounding)
 
 
-def _is_plain_static(code: str) -> bool:
-    return is_static(code) and Scheme.parse(code).weight != "s4"
+def _is_plain_static(scheme: Scheme) -> bool:
+    return is_static(scheme) and scheme.weight is not S4
 
 
-def _rounding_noise(layer: Layer, space: Space, damage: Mapping[tuple[str, str], float]) -> float:
+def _rounding_noise(
+    layer: Layer, space: Space, damage: Mapping[tuple[str, Scheme], float]
+) -> float:
     """Damage of eight-bit weights alone, from the weight-only probe."""
-    for code in space.menu[layer.name]:
-        if code.startswith("weight-s8") and (layer.name, code) in damage:
-            return damage[(layer.name, code)]
+    for scheme in space.menu[layer.name]:
+        eight_bits = isinstance(scheme, WeightOnly) and scheme.weight is S8
+        if eight_bits and (layer.name, scheme) in damage:
+            return damage[(layer.name, scheme)]
     return 0.0
 
 
 def _non_negative(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
     """Least squares with x ≥ 0 and a little ridge, relative to each equation's size.
 
-    Damage spans four decades; unweighted, the large equations would drown the small ones.
+    Each equation is weighted by 1/size, since damage spans four decades.
     """
     from scipy.optimize import nnls
 

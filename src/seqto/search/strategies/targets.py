@@ -4,12 +4,13 @@ fast      least time     within the tolerated loss, at most 1.05 × the fully qu
 drop-in   least time     at a fraction of that loss, no larger than fully quantized
 small     fewest bytes   within the tolerated loss
 
-How much damage a loss allows is read off the run's own trials (luck.py), how far the noise model
-is off at that damage too; where the byte limit does not let a plan get so low, a little more than
-the least possible is allowed. A plan that meets the damage is found by bisection over the price of
-bytes and milliseconds, and squeezed under the byte limit.
+How much damage a loss allows is read off the run's own trials (selection/expected_loss.py), how far
+the noise model is off at that damage too; where the byte limit does not let a plan get so low, a
+little more than the least possible is allowed. A plan that meets the damage is found by bisection
+over the price of bytes and milliseconds, and squeezed under the byte limit.
 
-The levels of loss leave gaps: at the end `closer` closes in on the fastest trial that will do.
+The levels of loss leave gaps: at the end `bisect_fastest` closes in on the fastest trial that will
+do.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import numpy as np
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION
-from seqto.search.space import Space
+from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
-from seqto.search.strategies.noise_model import Descent, NoiseModel
+from seqto.search.strategies.noise_model import Descent, NoiseModel, Schemes
 from seqto.selection.expected_loss import LossCurve, Seen, bound
 from seqto.selection.recommend import FAST_SIZE
 
@@ -50,7 +51,7 @@ RATES = (1e-5, 3.0)  # noise that all of the float model's bytes and time are wo
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class Target:
     """Least time or bytes under a byte limit, for some mixes of the prices of both."""
 
     name: str
@@ -59,42 +60,42 @@ class Aim:
     gains: int  # index into Prices
 
 
-def aims(
+def target_plans(
     model: NoiseModel,
     known: Mapping[str, Trial],
-    treatment: tuple[str, ...],
+    treatment: Plan,
     *,
     tolerance: float,
     timed: bool,
 ) -> list[tuple[Plan, str]]:
-    """New plans, one for each aim and level of loss that can be met."""
+    """New plans, one for each target and level of loss that can be met."""
     trials = _measured(known)
     curve = loss_curve(trials)
     if curve is None:
         return []
     full = byte_limit(model.space, known) - unpriced_bytes(model, trials)
-    wanted = [Aim("small", math.inf, ((1.0, 0.0),), 1)]
+    goals = [Target("small", math.inf, ((1.0, 0.0),), 1)]
     if timed and model.space.latency_of:
         # every integer layer adds a few bytes of nodes: under a tight limit they must be few
         tight = (*QUICK, (1.0, 0.2), (1.0, 0.05))
-        wanted += [_fast(full), Aim("drop-in", 0.999 * full, tight, 2)]
-    least = {aim.name: _least_noise(model, aim.limit) for aim in wanted}
+        goals += [_fast(full), Target("drop-in", 0.999 * full, tight, 2)]
+    least = {target.name: _least_noise(model, target.limit) for target in goals}
     found: dict[str, tuple[Plan, str]] = {}
     for share, slack in LEVELS:
         damage = curve.damage_at(share * tolerance)
         noise = damage / _optimism(model, trials, damage)
-        for aim in wanted:
-            plan = _meet(model, aim, max(noise, slack * least[aim.name]))
+        for target in goals:
+            plan = _meet(model, target, max(noise, slack * least[target.name]))
             if plan is None:
                 continue
-            made = Plan.of(plan, treatment)
+            made = treatment.with_schemes(plan)
             if made.key not in known:
-                found.setdefault(made.key, (made, f"{aim.name} at {share * tolerance:.1%}"))
+                found.setdefault(made.key, (made, f"{target.name} at {share * tolerance:.1%}"))
     return list(found.values())
 
 
-def closer(
-    model: NoiseModel, known: Mapping[str, Trial], treatment: tuple[str, ...], *, tolerance: float
+def bisect_fastest(
+    model: NoiseModel, known: Mapping[str, Trial], treatment: Plan, *, tolerance: float
 ) -> list[tuple[Plan, str]]:
     """Plans between the fastest trial that will probably do and a faster one that will not."""
     trials = _measured(known)
@@ -111,19 +112,19 @@ def closer(
     rival = min(beyond, key=lambda t: losses[t.number], default=None)
     if best is None or rival is None or not 0 < damage_of(best) < damage_of(rival):
         return []
-    aim = _fast(limit - unpriced_bytes(model, trials))
+    target = _fast(limit - unpriced_bytes(model, trials))
     found: dict[str, tuple[Plan, str]] = {}
     for damage in np.geomspace(damage_of(best), damage_of(rival), BETWEEN + 2)[1:-1]:
-        plan = _meet(model, aim, damage / _optimism(model, trials, damage))
-        made = None if plan is None else Plan.of(plan, treatment)
+        plan = _meet(model, target, damage / _optimism(model, trials, damage))
+        made = None if plan is None else treatment.with_schemes(plan)
         if made is not None and made.key not in known:
             note = f"between {best.number} and {rival.number}"
             found.setdefault(made.key, (made, note))
     return list(found.values())
 
 
-def _fast(full: float) -> Aim:
-    return Aim("fast", FAST_SIZE * full, QUICK, 2)
+def _fast(full: float) -> Target:
+    return Target("fast", FAST_SIZE * full, QUICK, 2)
 
 
 def _measured(known: Mapping[str, Trial]) -> list[Trial]:
@@ -148,7 +149,7 @@ def _least_noise(model: NoiseModel, limit: float) -> float:
     return model.prices(fitted)[0] if fitted is not None else 0.0
 
 
-def _float_plan(model: NoiseModel) -> dict[str, str]:
+def _float_plan(model: NoiseModel) -> Schemes:
     return {x.name: model.space.menu[x.name][0] for x in model.space.layers}
 
 
@@ -156,7 +157,7 @@ def _optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> floa
     """Measured over predicted damage, of the trials whose damage is nearest to the wanted one."""
     gaps = []
     for trial in trials:
-        noise = model.prices(named(model.space, trial.plan))[0]
+        noise = model.prices(scheme_by_layer(model.space, trial.plan))[0]
         if noise > 0 and damage_of(trial) > 0:
             off = math.log(damage_of(trial) / noise)
             gaps.append((abs(math.log(damage_of(trial) / damage)), off))
@@ -164,19 +165,19 @@ def _optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> floa
     return math.exp(float(np.median(near))) if near else 1.0
 
 
-def _meet(model: NoiseModel, aim: Aim, noise: float) -> dict[str, str] | None:
+def _meet(model: NoiseModel, target: Target, noise: float) -> Schemes | None:
     """The plan that gains most of all mixes whose noise stays below the wanted one."""
     start = _float_plan(model)
     _, all_bytes, all_ms = model.prices(start)
-    best: tuple[float, dict[str, str]] | None = None
-    for share_bytes, share_ms in aim.mixes:
+    best: tuple[float, Schemes] | None = None
+    for share_bytes, share_ms in target.mixes:
         low, high, plan = math.log(RATES[0]), math.log(RATES[1]), start
         for _ in range(STEPS):
             rate = math.exp((low + high) / 2)
             byte_price = rate * share_bytes / max(all_bytes, 1.0)
             ms_price = rate * share_ms / max(all_ms, 1e-9)
             plan = Descent(model, byte_price, ms_price).best_plan(plan)
-            fitted = squeeze(model, plan, aim.limit)
+            fitted = squeeze(model, plan, target.limit)
             prices = model.prices(fitted) if fitted is not None else None
             if fitted is None or prices is None:
                 low = (low + high) / 2  # too many bytes: they must cost more
@@ -184,8 +185,8 @@ def _meet(model: NoiseModel, aim: Aim, noise: float) -> dict[str, str] | None:
                 high = (low + high) / 2
             else:
                 low = (low + high) / 2
-                if best is None or prices[aim.gains] < best[0]:
-                    best = (prices[aim.gains], fitted)
+                if best is None or prices[target.gains] < best[0]:
+                    best = (prices[target.gains], fitted)
     return best[1] if best is not None else None
 
 
@@ -195,7 +196,7 @@ def _meet(model: NoiseModel, aim: Aim, noise: float) -> dict[str, str] | None:
 def byte_limit(space: Space, known: Mapping[str, Trial]) -> float:
     """Bytes of the fully quantized model; the float model's where that did not run.
 
-    The report's recommendations (reports/picks.py) have the same limit.
+    The report's recommendations (selection/recommend.py) have the same limit.
     """
     full = known.get(space.fully_quantized.key)
     if full is None or full.error is not None or not full.plan.schemes:
@@ -211,19 +212,8 @@ def loss_curve(trials: Iterable[Trial]) -> LossCurve | None:
 
 def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:
     """What prices leave out (nodes, names) is the same for all plans: learn it from trials."""
-    gaps = [t.size_bytes - model.prices(named(model.space, t.plan))[1] for t in measured]
+    gaps = [t.size_bytes - model.prices(scheme_by_layer(model.space, t.plan))[1] for t in measured]
     return float(np.median(gaps))
-
-
-def named(space: Space, plan: Plan) -> dict[str, str]:
-    """A plan as layer → code for every layer; a code off the menu is its rounded sibling there."""
-    given = dict(plan.schemes)
-    found = {}
-    for layer in space.layers:
-        code, menu = given.get(layer.name, "fp32"), space.menu[layer.name]
-        sibling = f"{code}-round-output"
-        found[layer.name] = sibling if code not in menu and sibling in menu else code
-    return found
 
 
 def damage_of(trial: Trial) -> float:

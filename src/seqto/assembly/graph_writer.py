@@ -1,0 +1,306 @@
+"""One walk over the prepared graph that writes the model of a plan.
+
+A layer that is kept static reads its inputs through QuantizeLinear → DequantizeLinear and gives its
+output on the same way; float layers read the untouched float tensor wherever there is one, and stay
+float where ONNX Runtime would quantize them (kept_float.py). Only standard operators are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.assembly.kept_float import keep_float
+from seqto.model.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS
+from seqto.model.prepare import Prepared
+from seqto.records import Layer
+from seqto.schemes.integers import Floats
+from seqto.schemes.part import Constants, Part, PartScheme, TensorScheme, tensor
+from seqto.schemes.scheme import FP32, Scheme
+from seqto.schemes.static_int import StaticInt
+from seqto.schemes.types import INT4_OPSET, MINMAX, U8, IntType
+
+
+@dataclass(frozen=True, slots=True)
+class DequantizedTensor:
+    """How a static consumer reads a tensor: its dequantized name and its parameters."""
+
+    name: str
+    scale: str
+    zero: str
+    scale_value: float
+
+
+class PartSource(Constants, Protocol):
+    """The parts and ranges that a model is written from (assembler.py)."""
+
+    def part(
+        self, layer: Layer, scheme: PartScheme, *, input_scale: float, correct_bias: bool
+    ) -> Part: ...
+
+    def tensor_parameters(
+        self, name: str, activation: IntType, ranges: str
+    ) -> tuple[Floats, NDArray[np.generic]]: ...
+
+    def has_range(self, name: str) -> bool: ...
+
+    def shape_of(self, name: str) -> tuple[int, ...]: ...
+
+
+class GraphWriter:
+    """One assembly: writes nodes in graph order and keeps how each tensor can be read."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        base: Any,
+        *,
+        schemes: Mapping[str, Scheme],
+        parts: PartSource,
+        correct_bias: bool,
+    ) -> None:
+        """`base` is the prepared model's proto at the opset that the schemes need."""
+        self.saturated: dict[str, int] = {}  # layer → int32 biases that saturate
+        self._prepared, self._base, self._schemes = prepared, base, schemes
+        self._parts, self._correct_bias = parts, correct_bias
+        self._layer_of = {n: layer for layer in prepared.layers for n in layer.nodes}
+        self._op_types = {n.name: n.op_type for n in prepared.proto.graph.node}
+        self._public = set(prepared.outputs)
+        self._nodes: list[Any] = []
+        self._initializers: dict[str, Any] = {}
+        # (tensor, type, range method) → how to read
+        self._reads: dict[tuple[str, IntType, str], DequantizedTensor] = {}
+        self._float_name: dict[str, str] = {}  # tensor → what float readers read
+        self._producer_ranges: dict[str, str] = {}
+        self._shared_scale: dict[str, DequantizedTensor] = {}  # layer → that of its inner tensors
+        self._left_float: set[str] = set()  # static by plan, but nothing static feeds them
+        self._taken = {i.name for i in base.graph.input} | self._public
+        self._taken |= {o for n in base.graph.node for o in n.output}
+        self._stems: set[str] = set()
+        self._float_outputs = {
+            layer.inputs[0]
+            for layer in prepared.layers
+            if layer.op_type == OUTPUT_OP and schemes.get(layer.name, FP32).is_float
+        }
+
+    def build(self) -> Any:
+        """Return the model of the plan, without metadata."""
+        import onnx
+
+        for node in self._base.graph.node:
+            layer = self._layer_of.get(node.name)
+            if layer is None:
+                self.write_float(node, None, None)
+            else:
+                self._schemes.get(layer.name, FP32).write(node, layer, self)
+        self._quantize_lone_outputs()
+        self._keep_used_constants()
+        nodes, initializers = keep_float(
+            self._nodes,
+            self._initializers,
+            shape_of=self._shape_of,
+            taken={*self._public, *(i.name for i in self._base.graph.input)},
+        )
+        graph = onnx.helper.make_graph(nodes, "g", [], [])
+        graph.input.extend(self._base.graph.input)
+        graph.output.extend(self._base.graph.output)
+        graph.initializer.extend(initializers.values())
+        proto = onnx.helper.make_model(graph, opset_imports=self._base.opset_import)
+        proto.ir_version = max(self._base.ir_version, 10 if self._is_new() else 0)
+        proto.producer_name = "seqto"
+        return proto
+
+    def _shape_of(self, name: str) -> tuple[int, ...]:
+        """Of a weight or of a tensor as static layers read it; 0 for an unknown dimension."""
+        origins = {read.name: key[0] for key, read in self._reads.items()}
+        return self._parts.shape_of(origins.get(name, name))
+
+    def _is_new(self) -> bool:
+        return any(o.version >= INT4_OPSET for o in self._base.opset_import if not o.domain)
+
+    # ------------------------------------------------------------------- what schemes write with
+
+    @property
+    def constants(self) -> Constants:
+        return self._parts
+
+    def float_name(self, tensor: str) -> str:
+        return self._float_name.get(tensor, tensor)
+
+    def append(self, nodes: list[Any], initializers: list[Any]) -> None:
+        """Add nodes, but for those whose output is there already, and initializers."""
+        made = {o for n in self._nodes for o in n.output}
+        self._nodes.extend(n for n in nodes if not set(n.output) & made)
+        for item in initializers:
+            self._initializers[item.name] = item
+
+    def write_float(self, node: Any, layer: Layer | None, scheme: PartScheme | None) -> None:
+        """Write a node that computes in float, with the constants that its scheme gives it."""
+        copy = self._copy(node, {x: self.float_name(x) for x in node.input})
+        weighted = layer is not None and layer.weight is not None and node.name == layer.nodes[0]
+        if weighted and layer is not None and scheme is not None:
+            self._use_part(copy, layer, scheme, input_scale=1.0)
+        self._nodes.append(copy)
+
+    def write_static(self, node: Any, layer: Layer, scheme: TensorScheme) -> None:
+        """Write a node of a layer whose inputs and output are quantized."""
+        if layer.name in self._left_float:
+            self.write_float(node, layer, FP32)
+            return
+        if node.name != layer.nodes[0]:
+            self._write_follower(node, layer, scheme)
+            return
+        if layer.op_type in SAME_SCALE_OPS and layer.inputs[0] not in self._producer_ranges:
+            # data-movement ops on float input stay float, as in onnxruntime.quantization
+            self._left_float.add(layer.name)
+            self.write_float(node, layer, FP32)
+            return
+        reads = {x: self._read(x, scheme) for x in layer.inputs}
+        copy = self._copy(node, {x: r.name for x, r in reads.items()})
+        first = reads[layer.inputs[0]]
+        if layer.weight is not None:
+            self._use_part(copy, layer, scheme, input_scale=first.scale_value)
+        self._nodes.append(copy)
+        if layer.op_type in SAME_SCALE_OPS:
+            self._shared_scale[layer.name] = first
+        self._emit_output(copy, node.output[0], layer, scheme, position=0)
+
+    # ------------------------------------------------------------------------------ inner steps
+
+    def _use_part(self, node: Any, layer: Layer, scheme: PartScheme, *, input_scale: float) -> None:
+        part = self._parts.part(
+            layer, scheme, input_scale=input_scale, correct_bias=self._correct_bias
+        )
+        for item in part.initializers:
+            self._initializers[item.name] = item
+        self._nodes.extend(part.nodes)
+        node.input[1] = part.weight
+        if len(node.input) > 2:
+            node.input[2] = part.bias
+        if part.saturated_biases:
+            self.saturated[layer.name] = part.saturated_biases
+
+    def _copy(self, node: Any, inputs: Mapping[str, str]) -> Any:
+        import onnx
+
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.input[:] = [inputs.get(x, x) for x in node.input]
+        return copy
+
+    def _write_follower(self, node: Any, layer: Layer, scheme: TensorScheme) -> None:
+        """An activation is absorbed by the range; what moves data keeps the scale."""
+        source = node.input[0]
+        position = layer.nodes.index(node.name)
+        absorbed = (
+            node.op_type in FOLLOWING_ACTIVATIONS
+            and layer.name not in self._shared_scale
+            and layer.output not in self._float_outputs
+        )
+        copy = self._copy(node, {source: self.float_name(source)})
+        if absorbed:
+            # the producer already wrote its result; only its name changes
+            producer = self._nodes[-1]
+            self._emit_output(producer, node.output[0], layer, scheme, position=position)
+            return
+        self._nodes.append(copy)
+        self._emit_output(copy, node.output[0], layer, scheme, position=position)
+
+    def _emit_output(
+        self, node: Any, output: str, layer: Layer, scheme: TensorScheme, *, position: int
+    ) -> None:
+        """Quantize what a static layer's node produced, unless an absorbed node follows."""
+        following = layer.nodes[position + 1 :]
+        waits = False
+        if following and layer.name not in self._shared_scale:
+            following_op = self._op_types[following[0]]
+            waits = following_op in FOLLOWING_ACTIVATIONS or following_op == "Add"
+        if layer.output in self._float_outputs or waits:
+            node.output[0] = output
+            return
+        shared = self._shared_scale.get(layer.name)
+        stem = self._stem(output)
+        raw = stem + "r" if output in self._public else output
+        node.output[0] = raw
+        name = output if output in self._public else stem + "d"
+        if shared is not None:
+            read = self._pair(raw, stem, shared.scale, shared.zero, shared.scale_value, name=name)
+        else:
+            # an absorbed activation has narrowed the range: use that of the layer's result
+            measured = layer.output if self._parts.has_range(layer.output) else output
+            read = self._quantized(
+                raw, measured, scheme.activation, scheme.ranges, stem=stem, name=name
+            )
+            self._shared_scale[layer.name] = read
+        self._float_name[output] = read.name
+        self._producer_ranges[output] = scheme.ranges
+        self._reads[(output, scheme.activation, scheme.ranges)] = read
+
+    def _read(self, name: str, scheme: TensorScheme) -> DequantizedTensor:
+        """A dequantized view of `name` in the reader's activation type."""
+        ranges = self._producer_ranges.get(name, scheme.ranges)
+        key = (name, scheme.activation, ranges)
+        if key not in self._reads:
+            source = self.float_name(name)
+            suffix = "" if scheme.activation is U8 else scheme.activation.name
+            stem = self._stem(name + suffix + ("" if ranges == MINMAX else ranges[0]))
+            self._reads[key] = self._quantized(
+                source, name, scheme.activation, ranges, stem=stem, name=stem + "d"
+            )
+        return self._reads[key]
+
+    def _stem(self, wanted: str) -> str:
+        """A beginning for the names of one Q/DQ pair that nothing else has."""
+        stem = wanted
+        while stem in self._stems or any(stem + end in self._taken for end in "szqdr"):
+            stem += "_"
+        self._stems.add(stem)
+        return stem
+
+    def _quantized(
+        self, source: str, measured: str, activation: IntType, ranges: str, *, stem: str, name: str
+    ) -> DequantizedTensor:
+        scale, zero = self._parts.tensor_parameters(measured, activation, ranges)
+        scale_name, zero_name = stem + "s", stem + "z"
+        self._initializers[scale_name] = tensor(scale_name, np.asarray(scale))
+        self._initializers[zero_name] = tensor(zero_name, np.asarray(zero))
+        return self._pair(source, stem, scale_name, zero_name, float(scale), name=name)
+
+    def _pair(
+        self, source: str, stem: str, scale: str, zero: str, scale_value: float, *, name: str
+    ) -> DequantizedTensor:
+        import onnx
+
+        make = onnx.helper.make_node
+        self._nodes.append(make("QuantizeLinear", [source, scale, zero], [stem + "q"]))
+        self._nodes.append(make("DequantizeLinear", [stem + "q", scale, zero], [name]))
+        return DequantizedTensor(name, scale, zero, scale_value)
+
+    def _quantize_lone_outputs(self) -> None:
+        """An Output layer that is static behind a float producer quantizes the result alone."""
+        for layer in self._prepared.layers:
+            scheme = self._schemes.get(layer.name, FP32)
+            name = layer.output
+            if layer.op_type != OUTPUT_OP or not isinstance(scheme, StaticInt):
+                continue
+            if name in self._float_name:
+                continue
+            stem = self._stem(name)
+            for node in self._nodes:
+                node.output[:] = [stem + "r" if x == name else x for x in node.output]
+                node.input[:] = [stem + "r" if x == name else x for x in node.input]
+            self._quantized(
+                stem + "r", name, scheme.activation, scheme.ranges, stem=stem, name=name
+            )
+
+    def _keep_used_constants(self) -> None:
+        used = {x for n in self._nodes for x in n.input}
+        used |= {o.name for o in self._base.graph.output}  # a constant may be one
+        made = {x for n in self._nodes for x in n.output}
+        for item in self._base.graph.initializer:
+            if item.name in used and item.name not in made:
+                self._initializers.setdefault(item.name, item)

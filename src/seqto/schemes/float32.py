@@ -1,0 +1,68 @@
+"""fp32: the layer as the float model has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from seqto.records import Layer
+from seqto.schemes.code import Coded, read_words
+from seqto.schemes.integers import Floats
+from seqto.schemes.part import Constants, NodeWriter, Part, part_of
+from seqto.schemes.types import FLOAT_KERNEL, Arithmetic, IntType, Kernel, Rounding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Float32(Coded):
+    """Weights and arithmetic of the float model."""
+
+    code: str = field(default="fp32", init=False, repr=False)
+    kind: ClassVar[str] = "fp32"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
+    is_float: ClassVar[bool] = True
+    weight: ClassVar[IntType | None] = None
+    activation: ClassVar[IntType | None] = None
+    per_channel: ClassVar[bool] = True
+    rounding: ClassVar[Rounding] = Rounding.NEAREST
+
+    @staticmethod
+    def parse(code: str) -> Float32:
+        read_words(code, fields=())
+        return Float32()
+
+    @property
+    def kernel(self) -> Kernel:
+        return FLOAT_KERNEL
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def opset(self) -> int:
+        return 0
+
+    def without_output_rounding(self) -> Float32:
+        return self
+
+    def problem(self, layer: Layer) -> str | None:
+        del layer
+        return None
+
+    def restored_weight(self, layer: Layer, constants: Constants) -> Floats:
+        return constants.weight(layer)
+
+    def part(
+        self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
+    ) -> Part:
+        """Return the float model's own constants, not copies: they are the largest of all parts."""
+        del input_scale, correct_bias
+        items = [constants.given(name) for name in (layer.weight, layer.bias) if name]
+        return part_of(items, [], weight=layer.weight or "", bias=layer.bias or "")
+
+    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
+        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
+        return part.size_bytes
+
+    def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        graph.write_float(node, layer, self)

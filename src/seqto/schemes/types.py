@@ -1,0 +1,144 @@
+"""Integer types, arithmetic, kernels and rounding: the vocabulary that schemes are made of."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+INT4_OPSET = 21  # the opset that has int4 tensors
+
+
+INT16_OPSET = 21  # the opset whose QuantizeLinear takes 16 bits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntType:
+    """One integer type. The rows below are the only instances: types are compared by identity."""
+
+    name: str  # in codes
+    dtype: str  # of the numpy array that holds it
+    bits: int  # of one number in the file
+    low: int  # limits of a range with a zero point
+    high: int
+    symmetric_low: int  # limits of a range around zero
+    symmetric_high: int
+    lowest: int  # limits that rounded numbers are clipped to
+    highest: int
+    signed: bool
+    opset: int = 0  # the opset that activations or weights of this type need
+    # Two neighbours of one sign may add up to this. x86 without VNNI adds two products of u8
+    # activations and s8 weights in 16 bits (vpmaddubsw), and 255 · 128 < 2¹⁵. Of unlike signs, any
+    # two are safe.
+    pair_limit: int | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+S8 = IntType("s8", "int8", 8, -128, 127, -127, 127, -128, 127, signed=True)
+
+
+# int8 with one bit less range: no sum of two products saturates 16 bits
+S7 = IntType("s7", "int8", 8, -64, 64, -64, 64, -128, 127, signed=True)
+
+
+# int8 of which no two neighbours saturate a 16-bit sum
+P8 = IntType("p8", "int8", 8, -128, 127, -127, 127, -128, 127, signed=True, pair_limit=128)
+
+
+U8 = IntType("u8", "uint8", 8, 0, 255, 0, 255, 0, 255, signed=False)
+
+
+S4 = IntType("s4", "int8", 4, -8, 7, -7, 7, -8, 7, signed=True, opset=INT4_OPSET)
+
+
+S16 = IntType(
+    "s16", "int16", 16, -32768, 32767, -32767, 32767, -32768, 32767, signed=True, opset=INT16_OPSET
+)
+
+
+U16 = IntType("u16", "uint16", 16, 0, 65535, 0, 65535, 0, 65535, signed=False, opset=INT16_OPSET)
+
+
+INT_TYPES: Mapping[str, IntType] = {t.name: t for t in (S8, S7, P8, U8, S4, S16, U16)}
+
+
+WEIGHTS = (S8, S7, P8, U8, S4)
+
+
+ACTIVATIONS = (U8, S8, U16, S16)
+
+
+WEIGHT_TYPES = tuple(t.name for t in WEIGHTS)
+
+
+ACTIVATION_TYPES = tuple(t.name for t in ACTIVATIONS)
+
+
+MINMAX = "minmax"
+
+
+RANGES = (MINMAX, "percentile", "entropy", "mse")  # how the range of a tensor is chosen
+
+
+class Rounding(enum.Enum):
+    """How weights are rounded: to the nearest, or so that the layer's output error is small."""
+
+    NEAREST = "nearest"
+    OUTPUT = "output"
+
+
+class Arithmetic(enum.Enum):
+    """What a layer computes with while the model runs."""
+
+    FLOAT = "float"  # also fp16 and weight-only: their weights become float32 at load
+    INTEGER = "integer"  # inputs and output are quantized by calibrated ranges
+    DYNAMIC = "dynamic"  # the input is quantized while the model runs
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The family of kernels that a layer runs on; schemes of one family take the same time."""
+
+    arithmetic: Arithmetic = Arithmetic.FLOAT
+    weight: IntType | None = None  # INTEGER: S8 for every signed type, or U8
+    activation: IntType | None = None  # INTEGER
+    per_channel: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name that profiles have in journals."""
+        if self.arithmetic is not Arithmetic.INTEGER:
+            return str(self.arithmetic.value)
+        return f"static-{self.weight}-{self.activation}-{granularity_word(self.per_channel)}"
+
+    @staticmethod
+    def named(name: str) -> Kernel | None:
+        """Return the kernel that a profile names, or None: profiles of trials name none."""
+        return _KERNELS.get(name)
+
+
+def granularity_word(per_channel: bool) -> str:
+    return "channel" if per_channel else "tensor"
+
+
+FLOAT_KERNEL = Kernel()
+
+
+DYNAMIC_KERNEL = Kernel(Arithmetic.DYNAMIC)
+
+
+_KERNELS = {
+    kernel.name: kernel
+    for kernel in (
+        FLOAT_KERNEL,
+        DYNAMIC_KERNEL,
+        *(
+            Kernel(Arithmetic.INTEGER, weight, activation, per_channel)
+            for weight in (S8, U8)
+            for activation in ACTIVATIONS
+            for per_channel in (True, False)
+        ),
+    )
+}

@@ -156,11 +156,11 @@ class LayerError:
     """One row of the layer analysis; the two errors are higher-is-worse."""
 
     layer: str
-    qdq_err: float
-    xmodel_err: float
-    error: float  # weighted mean of the two, each min-max normalised
-    qdq_sqnr_db: float
-    xmodel_sqnr_db: float
+    qdq_err: float | None  # None: not finite
+    xmodel_err: float | None
+    error: float | None  # weighted mean of the two, each min-max normalised
+    qdq_sqnr_db: float | None
+    xmodel_sqnr_db: float | None
     rank: int  # 0 = worst, excluded first
     damage: float | None = None  # at the model's output when only this layer is quantized
 

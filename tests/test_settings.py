@@ -11,7 +11,6 @@ import runs
 from seqto import tune
 from seqto.cli.main import main
 from seqto.errors import ConfigError
-from seqto.record.journal import read_events
 
 PLUGINS = '''
 from dataclasses import dataclass
@@ -101,7 +100,7 @@ def test_own_settings_reach_a_task_and_a_strategy_of_another_package(tmp_path: P
     assert result.report["settings"]["search"]["settings"] == {"width": 2}
     code = main(["tune", "--config", str(config), "--out", str(run), "--set", "search.width=3"])
     assert code == 2, "they matter: a run folder does not go on with others"
-    assert len([e for e in read_events(run / "journal.jsonl") if e["event"] == "trial"]) == 2
+    assert len([e for e in runs.read_events(run / "journal.jsonl") if e["event"] == "trial"]) == 2
 
 
 def test_a_journal_from_before_plugins_had_own_settings_goes_on(tmp_path: Path) -> None:

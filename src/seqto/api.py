@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError, JournalError
 from seqto.files import given_path
 from seqto.model.sources.source import Fetched
-from seqto.record.journal import read_events
 from seqto.record.own_files import JOURNAL, ForeignFileError, OwnFiles
+from seqto.record.replay import RunState, read_state
 from seqto.record.trial import Trial
 from seqto.records import Json, Layer
+from seqto.selection.racing import complete
 from seqto.study import run as study_run
 from seqto.study import workspace
 from seqto.study.setup import Job, check_settings, fetch, make_job
-from seqto.study.study import Listener, replayed
+from seqto.study.study import Listener
 from seqto.tasks.task import Task
 
 
@@ -77,11 +78,11 @@ def run(job: Job) -> Result:
     try:
         study_run.run(job)
     except KeyboardInterrupt:
-        events = read_events(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else []
-        if any(e["event"] == "header" for e in events):
-            write_outputs(job.out, events)
+        state = read_state(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else RunState()
+        if state.header is not None:
+            write_outputs(job.out, state)
         raise
-    result = write_outputs(job.out, read_events(job.out / JOURNAL))
+    result = write_outputs(job.out, read_state(job.out / JOURNAL))
     study_run.clear_cache(job.out)
     if result.problems:
         raise JournalError("; ".join(result.problems))
@@ -99,18 +100,16 @@ def _only_one(settings: Settings, parse_source: Callable[..., Any]) -> list[Fetc
 def _gated(result: Result, max_loss: float | None) -> Result:
     if max_loss is None:
         return result
-    whole = [t for t in result.trials if not any(m.stopped_early for m in t.measurements.values())]
-    met = any(t.loss is not None and t.loss.value <= max_loss for t in whole)
+    met = any(loss.value <= max_loss for _, loss in complete(result.trials))
     return dataclasses.replace(result, met_max_loss=met)
 
 
-def write_outputs(out: Path, events: Sequence[Json]) -> Result:
+def write_outputs(out: Path, state: RunState) -> Result:
     """Reports, a pure function of the journal; then models, which need the prepared one too."""
-    from seqto.records import Layer
     from seqto.report import csv_file, html_page, json_file, plots
-    from seqto.report.models import save_recommended, trials_of
+    from seqto.report.models import save_recommended
+    from seqto.report.view import build_report
 
-    trials_of(events)  # checked before anything is made of them
     own = OwnFiles.read(out)
     left: list[str] = []
 
@@ -120,22 +119,20 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
         except ForeignFileError as error:
             left.append(str(error))
 
-    report = json_file.write_report(out, events, write=write)
+    report = build_report(state)
+    json_file.write_report(out, report, write=write)
     plots.write_plots(out / "plots", report, write=write)
     html_page.write_page(out, report, write=write)
     csv_file.write_front(out, report, write=write)
-    not_ours, problems = save_recommended(own, events, report)
+    not_ours, problems = save_recommended(own, state.trials, report["recommended"].values())
     left += not_ours
-    header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
-    # the journal has them in the order in which workers were done
-    trials = tuple(sorted(replayed(events).values(), key=lambda trial: trial.number))
     return Result(
         folder=str(out),
         report=report,
-        trials=trials,
+        trials=tuple(state.numbered),
         front=tuple(report["front"]),
         recommended=dict(report["recommended"]),
-        layers=tuple(Layer.from_json(x) for x in header["layers"]),
+        layers=state.header.layers if state.header else (),
         problems=tuple(problems),
         not_written=tuple(left),
     )

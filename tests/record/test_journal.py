@@ -21,7 +21,7 @@ from seqto.record.events import Event, Finding, RunEnded, TrialFinished
 from seqto.record.journal import Journal, read_events
 
 RECORDS: list[Event] = [
-    dataclasses.replace(HEADER, model={"name": "größe/模型 🙂"}),
+    dataclasses.replace(HEADER, model={"name": "größe/模型 🙂", "sha256": ""}),
     TrialFinished(dataclasses.replace(TRIAL, seconds=0.1 + 0.2)),
     RunEnded("done", 1e-300),
 ]

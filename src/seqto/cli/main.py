@@ -20,7 +20,7 @@ from seqto.files import given_path
 if TYPE_CHECKING:
     from seqto.api import Result
     from seqto.config import Settings
-    from seqto.records import Json
+    from seqto.record.replay import RunState
 
 EXIT_BAD_INPUT = 2
 
@@ -209,12 +209,13 @@ def run_diagnose(options: argparse.Namespace) -> int:
 
 def run_report(options: argparse.Namespace) -> int:
     from seqto.api import write_outputs
-    from seqto.report import csv_file, json_file, markdown
+    from seqto.report import csv_file, markdown
+    from seqto.report.view import build_report
 
     folder = Path(options.folder)
-    events = _events(folder)
+    state = _state(folder)
     if options.format == "all":
-        result = write_outputs(folder, events)
+        result = write_outputs(folder, state)
         from rich.console import Console
 
         from seqto.report.terminal import summary
@@ -223,7 +224,7 @@ def run_report(options: argparse.Namespace) -> int:
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)
         return _exit_code([result])
-    report = json_file.build_report(events)
+    report = build_report(state)
     if options.format == "md":
         print(markdown.summary(report, folder=str(folder)))
     elif options.format == "csv":
@@ -233,20 +234,20 @@ def run_report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _events(folder: Path) -> list[Json]:
-    from seqto.record.journal import read_events
+def _state(folder: Path) -> RunState:
     from seqto.record.own_files import JOURNAL
+    from seqto.record.replay import read_state
 
     if not (folder / JOURNAL).is_file():
         raise ConfigError(f"{str(folder)!r} is no run folder: it has no {JOURNAL}")
-    return read_events(folder / JOURNAL)
+    return read_state(folder / JOURNAL)
 
 
 def run_export(options: argparse.Namespace) -> int:
     from seqto.assembly.rebuild import rebuild
     from seqto.files import write_file
-    from seqto.report.json_file import build_report
-    from seqto.report.models import pick, trials_of
+    from seqto.report.models import pick
+    from seqto.selection.recommend import recommend
     from seqto.study.export_path import check_output
 
     source, output = Path(options.source), given_path(options.output, "--output")
@@ -261,14 +262,14 @@ def run_export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(said))} cannot change them; to quantize anew, give the model file"
         )
-    events = _events(source)
-    trials = trials_of(events)
+    state = _state(source)
     number = options.trial
     if number is None:
-        number = pick(build_report(events), options.pick or "balanced")
-    if number not in trials:
-        raise ConfigError(f"no trial {number} in {source}: it has 0 to {max(trials, default=-1)}")
-    data = rebuild(source, trials[number])
+        number = pick(recommend(state).picks, options.pick or "balanced")
+    if number not in state.trials:
+        last = max(state.trials, default=-1)
+        raise ConfigError(f"no trial {number} in {source}: it has 0 to {last}")
+    data = rebuild(source, state.trials[number].to_json())
     check_output(output, source)  # again: another program may have written it since
     write_file(output, data, error=ConfigError)
     print(f"trial {number}: {len(data):,} bytes → {output}")
@@ -290,9 +291,9 @@ def run_compare(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from seqto.report.compare import compare, compare_table, verdict_sentence
-    from seqto.report.json_file import build_report
+    from seqto.report.view import build_report
 
-    reports = [build_report(_events(Path(f))) for f in (options.before, options.after)]
+    reports = [build_report(_state(Path(f))) for f in (options.before, options.after)]
     margin = options.fail_if_worse
     result = compare(reports[0], reports[1], margin=0.0 if margin is None else margin)
     Console().print(compare_table(result))

@@ -128,7 +128,7 @@ def _check_json(value: Any, where: str) -> None:
 
 
 def _expect(value: Any, kind: type, where: str) -> None:
-    if not isinstance(value, kind):
+    if not isinstance(value, (list, tuple) if kind is list else kind):
         raise WrongTypeError(f"{where} is {_shown(value)}, not {_NAMES[kind]}")
 
 

@@ -273,6 +273,8 @@ def _problem(event: Event) -> str | None:
             return f"trial.number is {number}, which is no count"
         case BatchChosen(batch=batch) if batch < 1:
             return f"batch is {batch}"
+        case RunStarted(model=model) if not isinstance(model.get("sha256"), str):
+            return "model has no sha256"
         case RunStarted(settings=settings) | SettingsChanged(settings=settings):
             return _settings_problem(settings)
     return None

@@ -21,7 +21,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from seqto.errors import JournalError
 from seqto.record.check_types import WrongTypeError
@@ -68,7 +68,7 @@ class Journal:
 
         Nothing is kept of an event that could not be written.
         """
-        text = json.dumps(_finite(event.to_json()), allow_nan=False, separators=(",", ":"))
+        text = json.dumps(finite(event.to_json()), allow_nan=False, separators=(",", ":"))
         line = text.encode("ascii") + b"\n"
         recorded = from_json(json.loads(text))
         size, count = self._size, len(self._events)
@@ -200,14 +200,14 @@ def _not_a_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
-def _finite(value: object) -> object:
+def finite(value: Any) -> Any:
     """A copy with null for NaN and infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
+        return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
+        return [finite(entry) for entry in value]
     return value
 
 

@@ -199,4 +199,9 @@ def pooled(earlier: Latency, later: Latency) -> Latency:
         ratio_low=min(earlier.ratio_low, later.ratio_low),
         ratio_high=max(earlier.ratio_high, later.ratio_high),
         runs=earlier.runs + later.runs,
+        peak_memory_bytes=later.peak_memory_bytes
+        if later.peak_memory_bytes is not None
+        else earlier.peak_memory_bytes,
+        load_ms=later.load_ms if later.load_ms is not None else earlier.load_ms,
+        extra={**earlier.extra, **later.extra},
     )

@@ -15,6 +15,7 @@ from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
 from seqto.execution.local.pool import Pool
 from seqto.model import files as model_files
+from seqto.record.events import MENU, TREATMENT, Finding, LayersRanked, SchemesTried, from_json
 from seqto.records import CALIBRATION, Json, Layer, LayerError
 from seqto.schemes.scheme import Scheme
 from seqto.search import choices, support
@@ -78,11 +79,9 @@ def _tried_menu(
     The event names the plan of the fully quantized model too: the mode's schemes that are left.
     """
     key = _menu_key(menu)
-    events = [e for e in study.journal.events if e["event"] == "tried"]
-    tried = next((e for e in events if e.get("choices_key") == key), None)
-    if tried is None:
+    if key not in study.state.tried:
         # what was refused on an earlier menu may crash: it is not tried again
-        known = {(name, code) for e in events for name, code in e["refused"]}
+        known = {pair for event in study.state.tried.values() for pair in event.refused}
         open_menu = {n: tuple(c for c in cs if (n, c) not in known) for n, cs in menu.items()}
         float_ops = {n.op_type for n in place.prepared.proto.graph.node}
 
@@ -94,12 +93,11 @@ def _tried_menu(
             place.layers, open_menu, order=order, runs=study.stops, added_ops=added_ops
         )
         for finding in findings:
-            study.write(finding)
-        refused = [[name, code] for name in menu for code in menu[name] if code not in left[name]]
+            study.append(from_json(finding))
+        refused = ((n, code) for n in menu for code in menu[n] if code not in left[n])
         used = Plan.of(_usable(dict(full.schemes), left), full.transforms).key
-        tried = {"event": "tried", "choices_key": key, "default_key": used, "refused": refused}
-        study.write(tried)
-    gone = {(name, code) for name, code in tried["refused"]}
+        study.append(SchemesTried(key, used, tuple(refused)))
+    gone = set(study.state.tried[key].refused)
     return {n: tuple(c for c in codes if (n, c) not in gone) for n, codes in menu.items()}
 
 
@@ -159,20 +157,10 @@ def offered_menu(
 
 
 def _note_refusals(study: Study, refused: Sequence[Json]) -> None:
-    # another call's settings may give another menu: what was said of the last one is void
-    events = study.journal.events
-    since = max((i for i, e in enumerate(events) if e["event"] == "settings"), default=0)
-    if not any(e.get("kind") == "menu" for e in events[since:]):
+    if not study.state.has_finding(MENU):
         for row in refused:
-            study.write(
-                {
-                    "event": "finding",
-                    "kind": "menu",
-                    "message": f"{row['code']} is not offered: {row['reason']}",
-                    "layers": row["layers"],
-                    "figures": {},
-                }
-            )
+            message = f"{row['code']} is not offered: {row['reason']}"
+            study.append(Finding(MENU, message, tuple(row["layers"])))
 
 
 def _profiles(
@@ -188,7 +176,7 @@ def _profiles(
     from seqto.model.float_session import element_counts
     from seqto.search.latency_table import latency_table, profile_plans
 
-    recorded = {e["scheme"]: e for e in study.journal.events if e["event"] == "profile"}
+    recorded = {event.scheme: event.to_json() for event in study.state.profiles.values()}
     for scheme, plan in profile_plans(place.layers, menu).items():
         if scheme in recorded:
             continue
@@ -251,26 +239,17 @@ def _treatments(
 
 
 def _note_treatment(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
-    known = [e["figures"] for e in study.journal.events if e.get("kind") == "treatment"]
-    if figures["name"] not in [k["name"] for k in known]:
-        study.write(
-            {
-                "event": "finding",
-                "kind": "treatment",
-                "message": message,
-                "layers": layers,
-                "figures": figures,
-            }
-        )
+    known = [f.figures.get("name") for f in study.state.findings if f.kind == TREATMENT]
+    if figures["name"] not in known:
+        study.append(Finding(TREATMENT, message, tuple(layers), figures))
 
 
 def analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
     """The papers' ranking, recorded; for the report it is made even where no strategy asks."""
-    recorded = study.found("analysis")
-    if recorded is None:
-        recorded = analysis_event(job, study.pool, plan)
-        study.write(recorded)
-    return tuple(LayerError.from_json(row) for row in recorded["ranking"])
+    if study.state.analysis is None:
+        study.append(analysis_event(job, study.pool, plan))
+    assert study.state.analysis is not None
+    return study.state.analysis.ranking
 
 
 def _by_damage(
@@ -289,7 +268,7 @@ def _by_damage(
     )
 
 
-def analysis_event(job: Job, pool: Pool, plan: Plan) -> Json:
+def analysis_event(job: Job, pool: Pool, plan: Plan) -> LayersRanked:
     """Layer errors of a plan, measured and ranked."""
     settings = job.settings.analysis
     task = {"kind": "analyze", "plan": plan.to_json(), "samples": settings.samples}
@@ -302,9 +281,8 @@ def analysis_event(job: Job, pool: Pool, plan: Plan) -> Json:
         qdq_weight=settings.qdq_weight,
         xmodel_weight=settings.xmodel_weight,
     )
-    return {
-        "event": "analysis",
-        "samples": ticket.result["samples"],
-        "seconds": round(ticket.seconds, 2),
-        "ranking": [row.to_json() for row in ranking],
-    }
+    return LayersRanked(
+        samples=ticket.result["samples"],
+        seconds=round(ticket.seconds, 2),
+        ranking=tuple(ranking),
+    )

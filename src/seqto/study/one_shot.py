@@ -23,8 +23,9 @@ from seqto.diagnosis.measure import PARTS
 from seqto.errors import ConfigError, DeviceError
 from seqto.execution.local.pool import Pool
 from seqto.files import TEMPORARY, shown, write_file
-from seqto.record.journal import read_events
+from seqto.record.events import RunStarted
 from seqto.record.own_files import JOURNAL, OwnFiles, check_run_folder, is_run
+from seqto.record.replay import read_state, replay
 from seqto.records import CALIBRATION, Json
 from seqto.search.latency_table import integer_layers
 from seqto.study import workspace
@@ -46,14 +47,13 @@ CHECK_SAMPLES = 4  # random inputs that compare prepared and original where noth
 
 
 @contextlib.contextmanager
-def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
+def opened(job: Job) -> Iterator[tuple[Workplace, RunStarted]]:
     """The job's workplace and its header, with calibration samples only; no journal is written.
 
     A run folder lends its prepared model and its ranges, if model and settings are the run's.
     """
     identity = model_identity(job.fetched)
-    events = read_events(job.out / JOURNAL) if is_run(job.out) else []
-    recorded = next((e for e in events if e.get("event") == "header"), None)
+    recorded = read_state(job.out / JOURNAL).header if is_run(job.out) else None
     if recorded is not None:
         check_run_folder(job.out)
         refuse_changes(job, recorded, identity)
@@ -145,7 +145,7 @@ def planned(job: Job, place: Workplace) -> Plan:
 def analyze(job: Job) -> Json:
     """Rank the layers; analysis.json and plots/layer_errors go to `job.out`. Returns a report."""
     from seqto.report import plots
-    from seqto.report.json_file import build_report
+    from seqto.report.view import build_report
 
     drawings = {f"plots/layer_errors.{kind}": kind for kind in ("png", "svg")}
     OwnFiles.read(job.out).check([ANALYSIS_FILE, *drawings])
@@ -155,7 +155,7 @@ def analyze(job: Job) -> Json:
             raise ConfigError("every layer is excluded: there is nothing to analyze")
         with open_pool(job, place) as pool:
             event = analysis_event(job, pool, plan)
-    report = build_report([header, event])
+    report = build_report(replay([header, event]))
     kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
     text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     own = OwnFiles.read(job.out)

@@ -133,6 +133,7 @@ def run_ours(job: Any, clock: Clock) -> None:
     import dataclasses
 
     from seqto.execution.local.pool import Pool, Ticket
+    from seqto.record.events import Event
 
     class NotingPool(Pool):
         def wait(self, timeout_s: float | None = None) -> list[Ticket]:
@@ -143,10 +144,10 @@ def run_ours(job: Any, clock: Clock) -> None:
                     clock.seconds.append({**found, "total": ticket.seconds})
             return done
 
-    def listen(event: Json) -> None:
-        if event["event"] != "trial":
+    def listen(event: Event) -> None:
+        if event.tag != "trial":
             return
-        trial = event["trial"]
+        trial = event.to_json()["trial"]
         seen = trial["measurements"].get("evaluation")
         if seen is None:
             return

@@ -129,20 +129,21 @@ def our_run(job: Any, folder: Path) -> Json:
     import dataclasses
 
     from seqto.api import run_tune, write_outputs
-    from seqto.record.journal import read_events
+    from seqto.record.events import Event, TrialFinished
+    from seqto.record.replay import read_state
     from seqto.study.run import JOURNAL
 
     times_file = folder / "times.json"
     began = time.monotonic()
     times: dict[str, float] = {}
 
-    def listen(event: Json) -> None:
-        if event["event"] == "trial":
-            times[str(event["trial"]["number"])] = round(time.monotonic() - began, 1)
+    def listen(event: Event) -> None:
+        if isinstance(event, TrialFinished):
+            times[str(event.trial.number)] = round(time.monotonic() - began, 1)
 
     folder.mkdir(parents=True, exist_ok=True)
     if times_file.is_file():  # a run with a budget must not get a second one
-        result = write_outputs(job.out, read_events(job.out / JOURNAL))
+        result = write_outputs(job.out, read_state(job.out / JOURNAL))
         kept = json.loads(times_file.read_text(encoding="utf-8"))
     else:
         result = run_tune(dataclasses.replace(job, listener=listen))

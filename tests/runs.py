@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import nets
+from seqto.record import journal
 
 CONFIG = """
 [model]
@@ -46,6 +47,11 @@ def write_config(folder: Path, *, batch: int | str = "N", text: str = CONFIG) ->
     path = folder / "tune.toml"
     path.write_text(text)
     return path
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a journal as JSON."""
+    return [event.to_json() for event in journal.read_events(path)]
 
 
 def environment(*extra: Path) -> dict[str, str]:

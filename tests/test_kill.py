@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 import runs
-from seqto.record.journal import read_events
 
 KILLER = (str(Path(__file__).parent / "killing.py"),)
 
@@ -121,7 +120,7 @@ def test_killed_within_a_batch_of_trials_it_keeps_their_numbers(
     assert trials, "killed too early to say anything"
     by_number = {t["number"]: t for t in whole["trials"]}
     # as if number 2 of the first batch had been the fastest, and the only one recorded
-    donor = list(read_events(config.parent / "whole" / "journal.jsonl"))
+    donor = list(runs.read_events(config.parent / "whole" / "journal.jsonl"))
     second = next(e for e in donor if e["event"] == "trial" and e["trial"]["number"] == 2)
     head = [line for i, line in enumerate(lines) if i < trials[0]]
     journal.write_bytes(b"".join(head) + json.dumps(second).encode() + b"\n")

@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 import nets
+import runs
 from seqto import config, tune
 from seqto.api import run_diagnose, run_quantize
 from seqto.assembly.rebuild import rebuild
 from seqto.data.splits import split_rows
 from seqto.model.sources.source import Fetched
-from seqto.record.journal import read_events
 from seqto.study.setup import Job, make_job
 from seqto.study.study import FLOAT_MODEL
 
@@ -84,7 +84,7 @@ def test_a_run_ends_with_a_model_that_answers_as_measured(
     tune(path, out=out, **settings(tmp_path, search__strategy=strategy))
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     assert (out / "report.html").stat().st_size > 1000
-    events = read_events(out / "journal.jsonl")
+    events = runs.read_events(out / "journal.jsonl")
     trials = {e["trial"]["number"]: e["trial"] for e in events if e["event"] == "trial"}
     assert FLOAT_MODEL not in {f["kind"] for f in report["findings"]}  # it runs as given
     if strategy == "frontier":

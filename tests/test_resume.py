@@ -16,7 +16,7 @@ from seqto import tune
 from seqto.assembly.plan import Plan
 from seqto.data.splits import split_rows
 from seqto.errors import JournalError, PlanError
-from seqto.record.journal import Journal, read_events
+from seqto.record.journal import Journal
 from seqto.search.strategy import Ask
 
 DEVICE = '''
@@ -95,7 +95,7 @@ class Listed:
 
 
 def journal_of(run: Path, kind: str) -> list[Any]:
-    return [e for e in read_events(run / "journal.jsonl") if e["event"] == kind]
+    return [e for e in runs.read_events(run / "journal.jsonl") if e["event"] == kind]
 
 
 # ------------------------------------------------------------------------------------- settings
@@ -152,9 +152,9 @@ def test_schemes_that_join_the_menu_later_are_tried_on_the_device(
     refused = [f["message"] for f in again.report["findings"] if f["kind"] == "unsupported"]
     assert any(m.startswith("static-u8-u8-channel") for m in refused), refused
     assert not any(not_offered in f["message"] for f in again.report["findings"])
-    before = read_events(run / "journal.jsonl")
+    before = runs.read_events(run / "journal.jsonl")
     tune(config=config, out=run, search__max_trials=3, search__objectives=timed, **asked)
-    added = read_events(run / "journal.jsonl")[len(before) :]
+    added = runs.read_events(run / "journal.jsonl")[len(before) :]
     assert [e["event"] for e in added] == ["end"]
 
 
@@ -179,15 +179,15 @@ def test_ctrl_c_before_the_header_leaves_a_folder_that_goes_on(
     config, run = runs.write_config(tmp_path), tmp_path / "run"
     append = Journal.append
 
-    def interrupted(journal: Journal, event: Any) -> None:
-        if event["event"] == "header":
+    def interrupted(journal: Journal, event: Any) -> Any:
+        if event.tag == "header":
             raise KeyboardInterrupt
-        append(journal, event)
+        return append(journal, event)
 
     monkeypatch.setattr(Journal, "append", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tune(config=config, out=run, search__max_trials=1)
-    assert read_events(run / "journal.jsonl") == []
+    assert runs.read_events(run / "journal.jsonl") == []
     monkeypatch.undo()
     assert len(tune(config=config, out=run, search__max_trials=1).trials) == 1
 
@@ -200,7 +200,7 @@ def test_a_journal_that_was_ended_before_its_header_goes_on(tmp_path: Path) -> N
     result = tune(config=config, out=run, search__max_trials=1)
     assert result.report["status"] == "budget"
     assert result.report["model"]["name"]
-    assert read_events(run / "journal.jsonl")[0] == end, "nothing is taken out of a journal"
+    assert runs.read_events(run / "journal.jsonl")[0] == end, "nothing is taken out of a journal"
 
 
 # ------------------------------------------------------------------------------------- failures
@@ -234,9 +234,9 @@ def test_steps_that_fail_are_recorded_shown_and_not_repeated(tmp_path: Path, plu
     for failure in report["failures"]:
         (line,) = [w for w in report["warnings"] if failure["failure"]["message"] in w][:1]
         assert "\n" not in line
-    before = read_events(run / "journal.jsonl")
+    before = runs.read_events(run / "journal.jsonl")
     again = tune(config=config, out=run, **asked).report
-    assert [e["event"] for e in read_events(run / "journal.jsonl")[len(before) :]] == ["end"]
+    assert [e["event"] for e in runs.read_events(run / "journal.jsonl")[len(before) :]] == ["end"]
     assert again["failures"] == report["failures"]
 
 

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from seqto.errors import ConfigError
-from seqto.report.json_file import build_report
 from seqto.report.live import live_view, make_server, start, url_of
 
 sys.path.insert(0, str(Path(__file__).parent / "reports"))
-from synthetic import EVIL_NAMES, journal
+from synthetic import EVIL_NAMES, build_report, journal
 
 
 def write_journal(folder: Path, events: list[dict[str, Any]]) -> Path:

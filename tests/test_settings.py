@@ -12,7 +12,6 @@ from seqto import tune
 from seqto.cli.main import main
 from seqto.config import resume_keys
 from seqto.errors import ConfigError, JournalError
-from seqto.record.journal import read_events
 
 PLUGINS = '''
 from dataclasses import dataclass, field
@@ -129,7 +128,7 @@ def test_own_settings_reach_a_task_and_a_strategy_of_another_package(tmp_path: P
     assert result.report["settings"]["search"]["settings"] == {"width": 2}
     code = main(["tune", "--config", str(config), "--out", str(run), "--set", "search.width=3"])
     assert code == 2, "they matter: a run folder does not go on with others"
-    assert len([e for e in read_events(run / "journal.jsonl") if e["event"] == "trial"]) == 2
+    assert len([e for e in runs.read_events(run / "journal.jsonl") if e["event"] == "trial"]) == 2
 
 
 def test_a_journal_from_before_plugins_had_own_settings_goes_on(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_a_data_source_of_another_package_is_named_by_its_key(tmp_path: Path) ->
     config.write_text(text)
     result = tune(config=config, out=run, search__max_trials=1)
     assert result.report["data"]["kind"] == "waves"
-    header = read_events(run / "journal.jsonl")[0]
+    header = runs.read_events(run / "journal.jsonl")[0]
     assert header["settings"]["data"]["settings"] == {"waves": 110, "steps": 2}
 
 

@@ -26,7 +26,6 @@ from seqto.devices import saturation
 from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, JournalError
 from seqto.model.files import sha256_of_file
-from seqto.record.journal import read_events
 from seqto.search.strategy import Ask
 from seqto.transforms.variants import variant_of
 
@@ -81,7 +80,7 @@ def test_a_run_leaves_all_that_was_promised(done: Done) -> None:
 
 def test_a_worker_has_tried_whether_int8_products_are_exact(done: Done) -> None:
     assert done.report["int8_products"] == saturation.probe(Ort())
-    events = [e["event"] for e in read_events(done.out / "journal.jsonl")]
+    events = [e["event"] for e in runs.read_events(done.out / "journal.jsonl")]
     assert events.count("int8_products") == 1
 
 
@@ -199,10 +198,10 @@ def test_a_report_needs_nothing_but_the_journal(done: Done, tmp_path: Path) -> N
 @pytest.mark.usefixtures("inline")
 def test_the_same_command_again_runs_nothing(done: Done, tmp_path: Path) -> None:
     run = done.copy(tmp_path)
-    before = [e for e in read_events(run / "journal.jsonl") if e["event"] != "end"]
+    before = [e for e in runs.read_events(run / "journal.jsonl") if e["event"] != "end"]
     code, _, _ = seqto("tune", "--config", done.config, "--out", run, "-q")
     assert code == 0
-    assert [e for e in read_events(run / "journal.jsonl") if e["event"] != "end"] == before
+    assert [e for e in runs.read_events(run / "journal.jsonl") if e["event"] != "end"] == before
 
 
 @pytest.mark.usefixtures("inline")
@@ -216,7 +215,7 @@ def test_a_larger_budget_goes_on_with_what_is_there(done: Done, tmp_path: Path) 
     all_of_them = json.loads((run / "report.json").read_text())
     assert all_of_them["status"] == "done"
     assert runs.essence(all_of_them) == runs.essence(done.report)
-    recorded = [e for e in read_events(run / "journal.jsonl") if e["event"] == "trial"]
+    recorded = [e for e in runs.read_events(run / "journal.jsonl") if e["event"] == "trial"]
     assert len(recorded) == len(all_of_them["trials"])
 
 
@@ -455,7 +454,7 @@ def test_an_unknown_device_is_named_with_near_ones(done: Done, tmp_path: Path) -
 def test_tune_returns_what_the_report_says(done: Done, tmp_path: Path) -> None:
     run = done.copy(tmp_path)
     events: list[str] = []
-    result = tune(config=done.config, out=run, listener=lambda e: events.append(e["event"]))
+    result = tune(config=done.config, out=run, listener=lambda e: events.append(e.tag))
     assert isinstance(result, Result)
     assert result.report == json.loads((run / "report.json").read_text())
     assert [t.number for t in result.trials] == [t["number"] for t in result.report["trials"]]
@@ -471,7 +470,7 @@ def test_the_trials_of_a_result_follow_their_numbers_whichever_was_done_first(
     from seqto.api import write_outputs
 
     run = done.copy(tmp_path)
-    events = read_events(run / "journal.jsonl")
+    events = runs.read_events(run / "journal.jsonl")
     trials = [e for e in events if e["event"] == "trial"]
     others = [e for e in events if e["event"] != "trial"]
     result = write_outputs(run, [others[0], *reversed(trials), *others[1:]])
@@ -582,12 +581,12 @@ def test_what_is_chosen_for_its_time_has_been_timed_twice(tmp_path: Path) -> Non
         search__objectives=["loss", "size", "latency"],
         search__max_trials=14,
     )
-    events = read_events(tmp_path / "run" / "journal.jsonl")
+    events = runs.read_events(tmp_path / "run" / "journal.jsonl")
     timed = Counter(e["number"] for e in events if e["event"] == "latency")
     assert result.recommended
     assert all(timed[number] >= 2 for number in result.recommended.values())
-    last = {e["number"]: e["latency"]["runs"] for e in events if e["event"] == "latency"}
-    assert all(last[n] >= 20 for n in result.recommended.values())  # both timings are in it
+    pooled = {t.number: t.latency.runs for t in result.trials if t.latency}
+    assert all(pooled[n] >= 20 for n in result.recommended.values())  # both timings are in it
     treatments = {t.plan.transforms for t in result.trials if "round-output" in str(t.plan.schemes)}
     made = {p.parent.name for p in (tmp_path / "run" / "variants").glob("*/rounded.json")}
     assert made == {"base", *(variant_of(t) for t in treatments)}
@@ -616,5 +615,5 @@ def test_a_resumed_search_is_told_the_times_of_the_first_one(tmp_path: Path) -> 
         tune(config=path, out=tmp_path / "run", strategy=strategy, **asked)
     assert len(first.seen) == 2
     assert again.seen == first.seen
-    events = read_events(tmp_path / "run" / "journal.jsonl")
+    events = runs.read_events(tmp_path / "run" / "journal.jsonl")
     assert len([e for e in events if e["event"] == "latency"]) > 2

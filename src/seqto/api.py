@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,22 @@ from seqto.assembly.rebuild import rebuild
 from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError, JournalError
 from seqto.files import given_path, write_file
-from seqto.record.journal import read_events
 from seqto.record.own_files import JOURNAL, ForeignFileError, OwnFiles
+from seqto.record.replay import RunState, read_state
 from seqto.record.trial import Trial
 from seqto.records import Json, Layer
 from seqto.report import compare as report_compare
 from seqto.report import csv_file, html_page, json_file, plots
 from seqto.report.models import pick as find_pick
-from seqto.report.models import save_recommended, trials_of
+from seqto.report.models import save_recommended
+from seqto.report.view import build_report
+from seqto.selection.racing import complete
+from seqto.selection.recommend import recommend
 from seqto.study import one_shot
 from seqto.study import run as study_run
 from seqto.study.export_path import check_output
 from seqto.study.setup import Job, Progress, check_settings, fetch, make_job
-from seqto.study.study import Listener, replayed
+from seqto.study.study import Listener
 from seqto.tasks.task import Task
 
 ANALYSIS_FILE = "analysis.json"
@@ -165,11 +168,11 @@ def run_tune(job: Job) -> Result:
     try:
         study_run.run(job)
     except KeyboardInterrupt:
-        events = read_events(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else []
-        if any(e["event"] == "header" for e in events):
-            write_outputs(job.out, events)
+        state = read_state(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else RunState()
+        if state.header is not None:
+            write_outputs(job.out, state)
         raise
-    result = write_outputs(job.out, read_events(job.out / JOURNAL))
+    result = write_outputs(job.out, read_state(job.out / JOURNAL))
     study_run.clear_cache(job.out)
     if result.problems:
         raise JournalError("; ".join(result.problems))
@@ -179,8 +182,7 @@ def run_tune(job: Job) -> Result:
 def _gated(result: Result, max_loss: float | None) -> Result:
     if max_loss is None:
         return result
-    whole = [t for t in result.trials if not any(m.stopped_early for m in t.measurements.values())]
-    met = any(t.loss is not None and t.loss.value <= max_loss for t in whole)
+    met = any(loss.value <= max_loss for _, loss in complete(result.trials))
     return dataclasses.replace(result, met_max_loss=met)
 
 
@@ -188,8 +190,8 @@ def run_analyze(job: Job) -> Json:
     """Rank the layers; analysis.json and plots/layer_errors go to `job.out`. Returns a report."""
     drawings = {f"plots/layer_errors.{kind}": kind for kind in ("png", "svg")}
     OwnFiles.read(job.out).check([ANALYSIS_FILE, *drawings])
-    plan, events = one_shot.analyze(job)
-    report = json_file.build_report(events)
+    plan, state = one_shot.analyze(job)
+    report = build_report(state)
     kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
     text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     own = OwnFiles.read(job.out)
@@ -224,12 +226,12 @@ def run_quantize(job: Job, output: Path) -> SavedModel:
 
 def report(folder: str | Path) -> Result:
     """Write all outputs of a run folder again, from its journal."""
-    return write_outputs(Path(folder), events_of(folder))
+    return write_outputs(Path(folder), state_of(folder))
 
 
 def read_report(folder: str | Path) -> Json:
     """Return what report.json holds, made from the journal; nothing is written."""
-    return json_file.build_report(events_of(folder))
+    return build_report(state_of(folder))
 
 
 def export(
@@ -238,16 +240,17 @@ def export(
     """Rebuild the model of a trial of a run, bit for bit; `pick` names a recommended one."""
     source, path = Path(folder), given_path(output, "output")
     check_output(path, source)
-    events = events_of(source)
-    trials = trials_of(events)
-    number = find_pick(json_file.build_report(events), pick) if trial is None else trial
-    if number not in trials:
-        raise ConfigError(f"no trial {number} in {source}: it has 0 to {max(trials, default=-1)}")
-    data = rebuild(source, trials[number])
+    state = state_of(source)
+    number = find_pick(recommend(state).picks, pick) if trial is None else trial
+    if number not in state.trials:
+        last = max(state.trials, default=-1)
+        raise ConfigError(f"no trial {number} in {source}: it has 0 to {last}")
+    chosen = state.trials[number]
+    data = rebuild(source, chosen.to_json())
     check_output(path, source)  # again: another program may have written it since
     write_file(path, data, error=ConfigError)
-    layers = len(trials[number]["plan"]["schemes"])
-    return SavedModel(str(path), len(data), hashlib.sha256(data).hexdigest(), layers, number)
+    digest = hashlib.sha256(data).hexdigest()
+    return SavedModel(str(path), len(data), digest, len(chosen.plan.schemes), number)
 
 
 def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:
@@ -255,17 +258,16 @@ def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Js
     return report_compare.compare(read_report(before), read_report(after), margin=margin)
 
 
-def events_of(folder: str | Path) -> list[Json]:
-    """Read the journal of a run folder."""
+def state_of(folder: str | Path) -> RunState:
+    """Replay the journal of a run folder."""
     path = Path(folder) / JOURNAL
     if not path.is_file():
         raise ConfigError(f"{str(folder)!r} is no run folder: it has no {JOURNAL}")
-    return read_events(path)
+    return read_state(path)
 
 
-def write_outputs(out: Path, events: Sequence[Json]) -> Result:
+def write_outputs(out: Path, state: RunState) -> Result:
     """Reports, a pure function of the journal; then models, which need the prepared one too."""
-    trials_of(events)  # checked before anything is made of them
     own = OwnFiles.read(out)
     left: list[str] = []
 
@@ -275,22 +277,20 @@ def write_outputs(out: Path, events: Sequence[Json]) -> Result:
         except ForeignFileError as error:
             left.append(str(error))
 
-    report = json_file.write_report(out, events, write=write)
+    report = build_report(state)
+    json_file.write_report(out, report, write=write)
     plots.write_plots(out / "plots", report, write=write)
     html_page.write_page(out, report, write=write)
     csv_file.write_front(out, report, write=write)
-    not_ours, problems = save_recommended(own, events, report)
+    not_ours, problems = save_recommended(own, state.trials, report["recommended"].values())
     left += not_ours
-    header: Json = next((e for e in events if e["event"] == "header"), {"layers": []})
-    # the journal has them in the order in which workers were done
-    trials = tuple(sorted(replayed(events).values(), key=lambda trial: trial.number))
     return Result(
         folder=str(out),
         report=report,
-        trials=trials,
+        trials=tuple(state.numbered),
         front=tuple(report["front"]),
         recommended=dict(report["recommended"]),
-        layers=tuple(Layer.from_json(x) for x in header["layers"]),
+        layers=state.header.layers if state.header else (),
         problems=tuple(problems),
         not_written=tuple(left),
     )

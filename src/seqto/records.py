@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,9 +94,13 @@ class Latency:
     throughput: float | None = None  # samples a second at `batch`
     batch: int | None = None
     peak_memory_bytes: int | None = None
+    load_ms: float | None = None
+    extra: Mapping[str, float] = field(default_factory=dict)  # what a device measures besides
 
     def to_json(self) -> Json:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        extra = dict(data.pop("extra"))
+        return {**data, "extra": extra} if extra else data
 
     @classmethod
     def from_json(cls, data: Json) -> Latency:
@@ -157,11 +161,11 @@ class LayerError:
     """One row of the layer analysis; the two errors are higher-is-worse."""
 
     layer: str
-    qdq_err: float
-    xmodel_err: float
-    error: float  # weighted mean of the two, each min-max normalised
-    qdq_sqnr_db: float
-    xmodel_sqnr_db: float
+    qdq_err: float | None  # None: not finite
+    xmodel_err: float | None
+    error: float | None  # weighted mean of the two, each min-max normalised
+    qdq_sqnr_db: float | None
+    xmodel_sqnr_db: float | None
     rank: int  # 0 = worst, excluded first
     damage: float | None = None  # at the model's output when only this layer is quantized
 

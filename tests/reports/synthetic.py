@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from seqto.assembly.plan import Plan
+from seqto.record.events import from_json
+from seqto.record.journal import finite
+from seqto.record.replay import RunState, replay
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, REPORT, Failure, Latency, Layer, LayerError, Loss, Measurement
+from seqto.report import view
 
 Event = dict[str, Any]
 
@@ -35,6 +40,15 @@ EVIL_NAMES = (
     "javascript:window.hacked=5",
 )
 FULL = "static-u8-u8-channel"
+
+
+def state_of(events: Iterable[Event]) -> RunState:
+    """The state after events that are given as JSON."""
+    return replay(from_json(finite(event)) for event in events)
+
+
+def build_report(events: Iterable[Event]) -> dict[str, Any]:
+    return view.build_report(state_of(events))
 
 
 def journal(

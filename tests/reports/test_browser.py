@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import EVIL_NAMES, Event, journal
+from synthetic import EVIL_NAMES, Event, build_report, journal
 
 from seqto.report.html_page import write_page
-from seqto.report.json_file import build_report
 from seqto.report.live import live_view
 
 pytestmark = pytest.mark.browser

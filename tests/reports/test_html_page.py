@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import EVIL_NAMES, journal
+from synthetic import EVIL_NAMES, build_report, journal
 
 from seqto.report.html_page import embed, page_data, render, render_index, write_page
-from seqto.report.json_file import build_report
 
 ASSETS = resources.files("seqto.report") / "assets"
 

@@ -5,9 +5,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from synthetic import EVIL_NAMES, journal
+from synthetic import EVIL_NAMES, build_report, journal
 
-from seqto.report.json_file import build_report
 from seqto.report.plots import NAMES, draw, write_plots
 
 

@@ -4,10 +4,9 @@ import io
 
 import pytest
 from rich.console import Console, RenderableType
-from synthetic import EVIL_NAMES, journal
+from synthetic import EVIL_NAMES, build_report, journal
 
 from seqto.report import terminal
-from seqto.report.json_file import build_report
 
 
 def printed(thing: RenderableType, *, width: int = 80) -> str:

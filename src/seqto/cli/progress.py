@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqto.records import Json
+    from seqto.record.events import Event
+    from seqto.record.trial import Trial
 
 STEPS = {"samples": "preparing samples", "calibration": "calibrating", "rounding": "rounding"}
 
@@ -27,9 +28,9 @@ def watch(job: Any, *, quiet: bool, as_json: bool) -> Iterator[Any]:
             yield watched
 
 
-def _print_line(event: Json) -> None:
+def _print_line(event: Event) -> None:
     """Per-sample bits stay in the journal: a pipeline wants the figures."""
-    shown = json.loads(json.dumps(event))
+    shown = json.loads(json.dumps(event.to_json()))
     for found in shown.get("trial", {}).get("measurements", {}).values():
         found["loss"].pop("agreement", None)
     print(json.dumps(shown), flush=True)
@@ -81,22 +82,21 @@ class _Shown:
             self.tasks[key] = self.bars.add_task(text, total=total)
         self.bars.update(self.tasks[key], description=text, completed=done, total=total)
 
-    def event(self, event: Json) -> None:
-        kind = event["event"]
-        if kind == "probe":
+    def event(self, event: Event) -> None:
+        from seqto.record.events import ProbeFinished, TrialFinished, TrialTimed
+
+        if isinstance(event, ProbeFinished):
             self.probes += 1
             self._update("probes", "probing layers", self.probes, None)
-        elif kind == "trial":
+        elif isinstance(event, TrialFinished):
             self.trials += 1
-            self._note_best(event["trial"])
+            self._note_best(event.trial)
             self._update("trials", f"trials {self.best}", self.trials, None)
             if self.plain and self.trials % 10 == 0:
                 print(f"seqto: {self.trials} trials {self.best}", file=sys.stderr)
-        elif kind == "latency":
+        elif isinstance(event, TrialTimed):
             self._update("timing", "timing alone", 1, None)
 
-    def _note_best(self, trial: Json) -> None:
-        seen = trial["measurements"].get("evaluation")
-        if seen and not trial["error"]:
-            loss = seen["loss"]["value"]
-            self.best = f"(last: {loss:.1%} at {trial['size_bytes'] / 1e6:.2f} MB)"
+    def _note_best(self, trial: Trial) -> None:
+        if trial.loss is not None and trial.error is None:
+            self.best = f"(last: {trial.loss.value:.1%} at {trial.size_bytes / 1e6:.2f} MB)"

@@ -1,12 +1,12 @@
 """Append-only JSON lines: what makes a second run a resumed run.
 
 A record counts when its line is complete, newline included. Whatever a kill or a full disk left
-behind it is cut off before the next record is written, so a torn tail never glues itself to what
-follows (a kill makes Optuna 5.0's file journal unreadable in just this way).
+behind it is truncated before the next record is written (a kill makes Optuna 5.0's file journal
+unreadable, where the next record is appended to a partial line).
 
 Numbers come back as they were: floats are written with as many digits as they need. JSON has no
-word for NaN or infinity; they are written as null, and `events` shows that null too, so a fresh
-run and a resumed one read the same values.
+word for NaN or infinity; they are written as null, and `append` returns the event as a reader will
+see it, so a fresh run and a resumed one know the same values.
 
 Text is written as ASCII with escapes: layer and file names are untrusted, and a file name that is
 no valid Unicode must not make a record unwritable.
@@ -21,16 +21,18 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from seqto.errors import JournalError
+from seqto.record.check_types import WrongTypeError
+from seqto.record.events import FORMAT, Event, NewerFormatError, from_json
 from seqto.records import Json
 
 
 class Journal:
     """The one writer of a run folder. Made by `Journal.open`, given back by `close` or `with`."""
 
-    def __init__(self, path: Path, *, descriptor: int, lock: int, events: list[Json], size: int):
+    def __init__(self, path: Path, *, descriptor: int, lock: int, events: list[Event], size: int):
         self.path = path
         self._descriptor = descriptor
         self._lock = lock
@@ -57,14 +59,18 @@ class Journal:
         return cls(place, descriptor=descriptor, lock=lock, events=events, size=size)
 
     @property
-    def events(self) -> list[Json]:
-        """All records so far, oldest first. A new list: changing it changes nothing here."""
+    def events(self) -> list[Event]:
+        """All events so far, oldest first. A new list: changing it changes nothing here."""
         return list(self._events)
 
-    def append(self, event: Json) -> None:
-        """Write one record and return when the disk has it; nothing is kept of a failed one."""
-        text = json.dumps(_finite(event), allow_nan=False, separators=(",", ":"))
+    def append(self, event: Event) -> Event:
+        """Write one event and return it as a reader will see it, when the disk has it.
+
+        Nothing is kept of an event that could not be written.
+        """
+        text = json.dumps(finite(event.to_json()), allow_nan=False, separators=(",", ":"))
         line = text.encode("ascii") + b"\n"
+        recorded = from_json(json.loads(text))
         size, count = self._size, len(self._events)
         try:
             self._cut()
@@ -72,7 +78,7 @@ class Journal:
             _write_all(self._descriptor, line)
             os.fsync(self._descriptor)
             self._size = size + len(line)
-            self._events.append(json.loads(text))
+            self._events.append(recorded)
             self._torn = False
         except BaseException as error:  # Ctrl-C too: the caller may still append its `end`
             self._size, self._torn = size, True
@@ -82,6 +88,7 @@ class Journal:
             if isinstance(error, OSError):
                 _refuse(self.path, error)
             raise
+        return recorded
 
     def close(self) -> None:
         """Release the file and the lock; closing twice is harmless."""
@@ -102,8 +109,8 @@ class Journal:
             self._torn = False
 
 
-def read_events(path: str | os.PathLike[str]) -> list[Json]:
-    """All complete records, for readers: takes no lock, changes nothing, a live file is fine."""
+def read_events(path: str | os.PathLike[str]) -> list[Event]:
+    """All complete events, for readers: takes no lock, changes nothing, a live file is fine."""
     place = Path(path)
     try:
         content = place.read_bytes()
@@ -116,7 +123,7 @@ def read_events(path: str | os.PathLike[str]) -> list[Json]:
     return _parse(place, content)[0]
 
 
-def _open_file(place: Path) -> tuple[int, list[Json], int]:
+def _open_file(place: Path) -> tuple[int, list[Event], int]:
     is_new = not place.exists()
     descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
@@ -134,15 +141,15 @@ def _open_file(place: Path) -> tuple[int, list[Json], int]:
     return descriptor, events, size
 
 
-def _parse(place: Path, content: bytes) -> tuple[list[Json], int]:
-    """The complete records and the number of bytes they take; only the last line may be torn."""
+def _parse(place: Path, content: bytes) -> tuple[list[Event], int]:
+    """The complete events and the number of bytes they take; only the last line may be partial."""
     lines = content.split(b"\n")
     lines.pop()  # empty, or what follows the last newline: torn
-    events: list[Json] = []
+    events: list[Event] = []
     size = 0
     for number, line in enumerate(lines, start=1):
         try:
-            events.append(_record(line))
+            record = _record(line)
         except (ValueError, RecursionError) as error:
             last = number == len(lines) and size + len(line) + 1 == len(content)
             if last and (events or _begins_as_ours(content)):
@@ -151,6 +158,7 @@ def _parse(place: Path, content: bytes) -> tuple[list[Json], int]:
                 f"line {number} of {str(place)!r} is no journal record ({error}): the file was "
                 "changed by something else; restore it, or start a run in a new folder"
             ) from error
+        events.append(_event(record, number, place))
         size += len(line) + 1
     if not events and not _begins_as_ours(content):
         raise JournalError(
@@ -158,6 +166,21 @@ def _parse(place: Path, content: bytes) -> tuple[list[Json], int]:
             "run in a new folder"
         )
     return events, size
+
+
+def _event(record: Json, number: int, place: Path) -> Event:
+    try:
+        return from_json(record)
+    except NewerFormatError as error:
+        raise JournalError(
+            f"{str(place)!r} is in {error}, and this version reads formats up to {FORMAT}: update "
+            "seqto, or start a run in a new folder"
+        ) from error
+    except WrongTypeError as error:
+        raise JournalError(
+            f"line {number} of {str(place)!r} is no journal record ({error}): the file was "
+            "changed by something else; restore it, or start a run in a new folder"
+        ) from error
 
 
 def _begins_as_ours(content: bytes) -> bool:
@@ -177,14 +200,14 @@ def _not_a_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
-def _finite(value: object) -> object:
+def finite(value: Any) -> Any:
     """A copy with null for NaN and infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
+        return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
+        return [finite(entry) for entry in value]
     return value
 
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from seqto.errors import ConfigError
 from seqto.records import Json
 from seqto.report import wording
-from seqto.text import percent, size
+from seqto.selection.objectives import LOSS, OBJECTIVES, SIZE, Objective
+from seqto.text import percent
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Report = Mapping[str, Any]
-
-
-OBJECTIVES = ("loss", "size", "latency")
 
 
 def compare(before: Report, after: Report, *, margin: float) -> Json:
@@ -33,7 +31,8 @@ def compare(before: Report, after: Report, *, margin: float) -> Json:
     old, new = wording.recommended_trial(before), wording.recommended_trial(after)
     # held-out losses only if both runs have them: the two splits do not compare
     unseen = all(trial is not None and wording.held_out(trial)[1] for trial in (old, new))
-    rows = [_row(name, old, new, margin=margin, unseen=unseen) for name in OBJECTIVES]
+    names = _compared(before, after)
+    rows = [_row(OBJECTIVES[n], old, new, margin=margin, unseen=unseen) for n in names]
     worse = [row["objective"] for row in rows if row["worse"]]
     if old is not None and new is None:
         worse.append("recommendation")
@@ -93,43 +92,42 @@ def compare_table(result: Mapping[str, Any]) -> Table:
     return table
 
 
-def _row(name: str, old: Json | None, new: Json | None, *, margin: float, unseen: bool) -> Json:
-    a, b = (_figure(trial, name, unseen=unseen) for trial in (old, new))
+def _compared(before: Report, after: Report) -> list[str]:
+    """Loss, size and latency always, and the objectives that both runs had."""
+    shared = set(before["objectives"]) & set(after["objectives"])
+    return [name for name in OBJECTIVES if name in ("loss", "size", "latency") or name in shared]
+
+
+def _row(
+    objective: Objective, old: Json | None, new: Json | None, *, margin: float, unseen: bool
+) -> Json:
+    a, b = (_figure(trial, objective, unseen=unseen) for trial in (old, new))
     known = a is not None and b is not None
+    points = objective.difference == "points"
     change = worse = None
     if a is not None and b is not None:
-        # loss is a share and often 0: points compare it, a ratio would not
-        change = b - a if name == "loss" else (b / a - 1 if a else 0.0)
+        change = b - a if points else (b / a - 1 if a else 0.0)
         worse = change > margin + 1e-12
-    sign = "points" if name == "loss" else "%"
+    sign = "points" if points else "%"
     return {
-        "objective": name,
+        "objective": objective.name,
         "before": a,
         "after": b,
         "change": change,
         "worse": worse,
-        "text_before": _say(name, a),
-        "text_after": _say(name, b),
+        "text_before": objective.text(a),
+        "text_after": objective.text(b),
         "text_change": f"{(change or 0) * 100:+.1f} {sign}" if known else "–",
     }
 
 
-def _figure(trial: Json | None, name: str, *, unseen: bool) -> float | None:
+def _figure(trial: Json | None, objective: Objective, *, unseen: bool) -> float | None:
     if trial is None:
         return None
-    if name == "loss":
-        loss = trial["report_split"]["loss"] if unseen else trial["loss"]
-        return float(loss["value"]) if loss else None
-    if name == "size":
-        return float(trial["size_bytes"]) or None
-    # the ratio to float, so that a slower or busier machine alone does not fail a build
-    return float(trial["latency_ms"]["ratio"]) if trial["latency_ms"] else None
-
-
-def _say(name: str, value: float | None) -> str:
-    if value is None:
-        return "–"
-    return percent(value) if name == "loss" else size(value) if name == "size" else f"{value:.2f} ×"
+    if objective is LOSS and unseen:
+        return float(trial["report_split"]["loss"]["value"])
+    value: float | None = trial["objectives"][objective.name]
+    return value
 
 
 def _who(report: Report, trial: Json | None) -> Json:
@@ -163,13 +161,12 @@ def _same_plans(before: Report, after: Report) -> list[Json]:
 def _figures(trial: Json) -> Json:
     return {
         "loss": trial["loss"]["value"],
-        "size": trial["size_bytes"],
-        "latency": trial["latency_ms"]["ratio"] if trial["latency_ms"] else None,
+        **{name: trial["objectives"][name] for name in ("size", "latency")},
     }
 
 
 def _plan_text(side: Json) -> str:
-    return f"{side['trial']}: {percent(side['loss'])}, {size(side['size'])}"
+    return f"{side['trial']}: {LOSS.text(side['loss'])}, {SIZE.text(side['size'])}"
 
 
 def _notes(before: Report, after: Report) -> list[str]:

@@ -26,7 +26,8 @@ from seqto.files import write_file
 from seqto.records import Json
 from seqto.report import wording
 from seqto.report.json_file import Writer
-from seqto.selection.objectives import figure_of
+from seqto.selection.objectives import OBJECTIVES
+from seqto.selection.recommend import title_of
 
 FILE_NAME = "report.html"
 
@@ -105,7 +106,9 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
         "model": {k: v for k, v in report["model"].items() if k != "layers"},
         "layers": [_layer(row, index) for index, row in enumerate(layers)],
         "schemes": schemes,
-        "trials": [_trial(trial, layers, places, report["baseline"]) for trial in report["trials"]],
+        "trials": [_trial(trial, layers, places) for trial in report["trials"]],
+        "objective_table": [objective.to_json() for objective in OBJECTIVES.values()],
+        "pick_titles": {pick: title_of(pick) for pick in report["recommended"]},
         "profile": [_profile(profile, layers) for profile in report["profile"]],
         **{
             k: report[k]
@@ -124,12 +127,7 @@ def _layer(row: Mapping[str, Any], index: int) -> Json:
     return {"index": index, **{k: row[k] for k in kept}, **{k: _short(row[k]) for k in errors}}
 
 
-def _trial(
-    trial: Mapping[str, Any],
-    layers: list[Json],
-    places: Mapping[str, int],
-    baseline: Json | None,
-) -> Json:
+def _trial(trial: Mapping[str, Any], layers: list[Json], places: Mapping[str, int]) -> Json:
     plan = trial["plan"]
     kept = (
         "number", "key", "transforms", "loss", "accuracy", "baseline_accuracy", "stopped_early",
@@ -140,7 +138,7 @@ def _trial(
         "loss": _figures(trial["loss"]),
         "latency_ms": _figures(trial["latency_ms"]),
         "kept": len(trial["excluded"]),
-        "accuracy_drop": figure_of(trial, "accuracy_drop", baseline),
+        "objectives": _figures(trial["objectives"]),
         "plan": "".join(chr(_PLAN_BASE + places[plan.get(row["name"], "fp32")]) for row in layers),
     }
 

@@ -24,14 +24,12 @@ from typing import cast
 from urllib.parse import quote, unquote, urlsplit
 
 from seqto.errors import ConfigError, SeqtoError
-from seqto.record.journal import read_events
+from seqto.record.own_files import JOURNAL
+from seqto.record.replay import read_state
 from seqto.records import Json
-from seqto.report import html_page, json_file, wording
+from seqto.report import html_page, view, wording
 
 HOST = "127.0.0.1"
-
-
-JOURNAL = "journal.jsonl"
 
 
 DEPTH = 2  # DIR itself, its run folders, and theirs: `tune` makes no deeper ones
@@ -88,7 +86,7 @@ class Runs:
             return known
 
     def _make(self, name: str, run: Path, kind: str) -> bytes:
-        report = json_file.build_report(read_events(run / JOURNAL))
+        report = view.build_report(read_state(run / JOURNAL))
         folder = os.path.join(os.fspath(self.folder), *name.split("/")) if name else self.folder
         if kind == "page":
             return html_page.render(report, folder=os.fspath(folder), live=True).encode()

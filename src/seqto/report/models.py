@@ -3,52 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
 from seqto.assembly.rebuild import rebuild
 from seqto.errors import JournalError, PlanError
 from seqto.record.own_files import ForeignFileError, OwnFiles
-from seqto.records import Json
-
-
-def trials_of(events: Sequence[Json]) -> dict[int, Json]:
-    """The journal's trials by number, which is checked: it becomes the name of a file."""
-    found: dict[int, Json] = {}
-    for event in events:
-        if event.get("event") != "trial":
-            continue
-        trial = event.get("trial")
-        number = trial.get("number") if isinstance(trial, dict) else None
-        if type(number) is not int or number < 0:
-            raise JournalError(
-                f"the journal has a trial of the number {number!r:.60}, which is no count: the "
-                "file was changed by something else; restore it, or start a run in a new folder"
-            )
-        found[number] = event["trial"]
-    return found
+from seqto.record.trial import Trial
 
 
 def save_recommended(
-    own: OwnFiles, events: Sequence[Json], report: Json
+    own: OwnFiles, trials: Mapping[int, Trial], picks: Iterable[int]
 ) -> tuple[list[str], list[str]]:
-    """models/trial-N.onnx for every recommended trial.
+    """Write models/trial-N.onnx for every recommended trial; remove those of other trials.
 
     Returns sentences: files that are not ours and were left, models that cannot be rebuilt.
     """
-    trials = trials_of(events)
-    wanted = {_name(n): n for n in sorted(set(report["recommended"].values()))}
+    chosen = {_name(n): trials[n] for n in sorted(set(picks))}
     left: list[str] = []
     missing: list[str] = []
-    for number in trials:
-        if _name(number) not in wanted:
-            own.remove(_name(number), known=str(trials[number].get("sha256")))
-    for name in [n for n in own.files if _MODEL.fullmatch(n) and n not in wanted]:
+    for number, trial in trials.items():
+        if _name(number) not in chosen:
+            own.remove(_name(number), known=trial.sha256)
+    for name in [n for n in own.files if _MODEL.fullmatch(n) and n not in chosen]:
         own.remove(name)
-    for name, number in wanted.items():
-        if own.sha256(name) == trials[number]["sha256"]:
+    for name, trial in chosen.items():
+        if own.sha256(name) == trial.sha256:
             continue
         try:
-            data = rebuild(own.folder, trials[number])
+            data = rebuild(own.folder, trial.to_json())
         except (JournalError, PlanError) as error:
             missing.append(f"the recommended models cannot be rebuilt: {error}")
             break  # the others miss the same files
@@ -66,10 +48,9 @@ def _name(number: int) -> str:
 _MODEL = re.compile(r"models/trial-\d+\.onnx")
 
 
-def pick(report: Json, choice: str) -> int:
-    """The trial number behind `balanced`, `loss`, `size`, …"""
-    recommended = report["recommended"]
-    if choice not in recommended:
-        known = ", ".join(recommended) or "none: no trial succeeded"
+def pick(picks: Mapping[str, int], choice: str) -> int:
+    """Return the trial number behind `balanced`, `loss`, `size`, …"""
+    if choice not in picks:
+        known = ", ".join(picks) or "none: no trial succeeded"
         raise PlanError(f"no recommendation {choice!r} in this run (there is {known})")
-    return int(recommended[choice])
+    return picks[choice]

@@ -18,7 +18,8 @@ from seqto.files import write_file
 from seqto.records import Json
 from seqto.report import wording
 from seqto.report.json_file import Writer
-from seqto.selection.objectives import figure_of
+from seqto.selection.objectives import OBJECTIVES
+from seqto.selection.recommend import BALANCED, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,21 +39,24 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
 )
 
 
-_OBJECTIVE_STYLE: dict[Any, Any] = {
-    "loss": (RED, "o", "-"),
-    "size": (BLUE, "s", "-"),
-    "latency": (GREEN, "^", "-"),
-    "accuracy_drop": (PURPLE, "D", "--"),
-}
+# by the objective's position in the table
+_OBJECTIVE_STYLES: Sequence[Any] = (
+    (RED, "o", "-"),
+    (BLUE, "s", "-"),
+    (GREEN, "^", "-"),
+    (PURPLE, "D", "--"),
+    (ORANGE, "v", "-"),
+    (GREY, "P", "--"),
+)
 
 
-_PICK_STYLE: dict[Any, Any] = {
-    "balanced": (0, (1, 0)),
-    "loss": (0, (5, 2)),
-    "size": (0, (1, 2)),
-    "latency": (0, (5, 2, 1, 2)),
-    "accuracy_drop": (0, (3, 1, 1, 1, 1, 1)),
-}
+_BALANCED_STYLE: Any = (0, (1, 0))
+_PICK_STYLES: Sequence[Any] = (
+    (0, (5, 2)),
+    (0, (1, 2)),
+    (0, (5, 2, 1, 2)),
+    (0, (3, 1, 1, 1, 1, 1)),
+)
 
 
 _STYLE: dict[Any, Any] = {
@@ -165,7 +169,7 @@ def _objectives(figure: Figure, report: Report) -> bool:
     front = set(report["front"])
     for name in report["objectives"]:
         rows = [
-            (len(t["excluded"]), figure_of(t, name, report["baseline"]), t["number"] in front)
+            (len(t["excluded"]), t["objectives"][name], t["number"] in front)
             for t in report["trials"]
             if t["same_as"] is None
         ]
@@ -173,7 +177,7 @@ def _objectives(figure: Figure, report: Report) -> bool:
         if not known:
             continue
         drawn = True
-        color, marker, line = _OBJECTIVE_STYLE[name]
+        color, marker, line = _style_of(_OBJECTIVE_STYLES, name)
         values = [100 * v for v in _normalised([v for _, v, _ in known])]
         points = sorted((n, v, on) for (n, _, on), v in zip(known, values, strict=True))
         counts = [n for n, _, _ in points]
@@ -187,7 +191,7 @@ def _objectives(figure: Figure, report: Report) -> bool:
                     [p[0] for p in chosen], [p[1] for p in chosen], ls=line if walk else "",
                     color=color, lw=1.3, marker=marker, ms=4 if strong else 2.5,
                     alpha=1 if strong else 0.3, zorder=3 if strong else 2,
-                    label=wording.LABELS[name] if strong else None,
+                    label=OBJECTIVES[name].label if strong else None,
                 )  # fmt: skip
     if not drawn:
         return False
@@ -209,19 +213,27 @@ def _pick_lines(axes: Axes, report: Report) -> None:
         trial = wording.trial_of(report, number)
         if trial is None:
             continue
-        names = ", ".join(wording.PICKS.get(pick, pick) for pick in picks)
+        names = ", ".join(title_of(pick) for pick in picks)
         axes.axvline(
-            len(trial["excluded"]), color="#333333", lw=1.2, ls=_PICK_STYLE.get(picks[0], "-"),
+            len(trial["excluded"]), color="#333333", lw=1.2, ls=_pick_style(picks[0]),
             zorder=1, label=f"{names} (trial {number})",
         )  # fmt: skip
 
 
+def _style_of(styles: Sequence[Any], name: str) -> Any:
+    return styles[list(OBJECTIVES).index(name) % len(styles)]
+
+
+def _pick_style(pick: str) -> Any:
+    if pick == BALANCED:
+        return _BALANCED_STYLE
+    return _style_of(_PICK_STYLES, pick) if pick in OBJECTIVES else "-"
+
+
 def _front(figure: Figure, report: Report) -> bool:
-    points = [
-        t
-        for t in report["trials"]
-        if figure_of(t, "loss", None) is not None and figure_of(t, "size", None) is not None
-    ]
+    known = [t["objectives"] for t in report["trials"]]
+    has_both = [f["loss"] is not None and f["size"] is not None for f in known]
+    points = [t for t, has in zip(report["trials"], has_both, strict=True) if has]
     if not points:
         return False
     axes: Axes = figure.subplots()

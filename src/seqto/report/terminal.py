@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqto.records import Json
 from seqto.report import wording
+from seqto.selection.recommend import title_of
 from seqto.text import milliseconds, percent, plain, shorten, size
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def shown_trials(report: Report) -> list[tuple[str, Json]]:
     if report["fully_quantized"] is not None:
         titles[report["fully_quantized"]] = ["fully quantized"]
     for pick, number in report["recommended"].items():
-        titles.setdefault(number, []).append(wording.PICKS.get(pick, pick))
+        titles.setdefault(number, []).append(title_of(pick))
     rows = []
     for number, names in titles.items():
         trial = wording.trial_of(report, number)

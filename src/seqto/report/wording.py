@@ -7,26 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqto.records import Json
+from seqto.selection.objectives import OBJECTIVES
+from seqto.selection.recommend import title_of
 from seqto.text import milliseconds, percent, plain, shorten, times
-
-LABELS = {
-    "loss": "answers changed",
-    "size": "file size",
-    "latency": "latency",
-    "accuracy_drop": "accuracy drop",
-}
-
-
-PICKS = {
-    "balanced": "balanced",
-    "loss": "lowest loss",
-    "size": "smallest",
-    "drop_in": "drop-in for int8",
-    "small": "smallest tolerable",
-    "fast": "fastest tolerable",
-    "latency": "fastest",
-    "accuracy_drop": "most accurate",
-}
 
 
 def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:
@@ -156,7 +139,7 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             "losses only say how far outputs move, not how good the answers are."
         )
     found += [f["message"] for f in report["findings"] if f["kind"] == "task"]
-    missing = [LABELS[n] for n in report["objectives"] if n not in report["ranked_by"]]
+    missing = [OBJECTIVES[n].label for n in report["objectives"] if n not in report["ranked_by"]]
     if missing and report["ranked_by"] and report["status"] != "running":
         found.append(
             f"No trial has a figure for {' and '.join(missing)}: the front and the "
@@ -197,7 +180,7 @@ def _failed_step(step: Mapping[str, Any]) -> str:
 def _slower(report: Mapping[str, Any]) -> list[str]:
     found = []
     numbers = {"fully quantized": report["fully_quantized"]}
-    numbers |= {f"recommended ({PICKS[k]})": n for k, n in report["recommended"].items()}
+    numbers |= {f"recommended ({title_of(k)})": n for k, n in report["recommended"].items()}
     said: set[int] = set()
     for what, number in numbers.items():
         trial = trial_of(report, number)

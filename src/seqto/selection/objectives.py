@@ -1,32 +1,177 @@
-"""Objectives: how each is read from a trial."""
+"""The table of objectives: figures of a trial that a search can make small.
+
+A new objective is a row here and the place that measures it: a field of Measurement or Latency, or
+an entry of `Latency.extra`. Settings, front, picks, plots, page, CSV, terminal and comparison read
+the table.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
 
-from seqto.records import Json
+from seqto.record.events import BaselineMeasured
+from seqto.record.trial import Trial, main_score
+from seqto.records import EVALUATION, Json, Latency
+from seqto.selection.racing import saw_all_samples
+from seqto.text import milliseconds, percent, size
 
-OBJECTIVES = ("loss", "size", "latency", "accuracy_drop")
+
+class Need(StrEnum):
+    """What must be measured or given before an objective has figures."""
+
+    TIMING = "timing"
+    LABELS = "labels"
 
 
-def figure_of(trial: Mapping[str, Any], objective: str, baseline: Json | None) -> float | None:
-    """A trial's figure for one objective, lower is better; None when it was not measured."""
-    if trial["error"] is not None or trial["stopped_early"] or trial["loss"] is None:
+class Format(StrEnum):
+    """How a figure is written."""
+
+    SHARE = "share"
+    BYTES = "bytes"
+    RATIO = "ratio"  # to the float model
+    MILLISECONDS = "milliseconds"
+    NUMBER = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One figure of a trial; lower is better."""
+
+    name: str  # in settings, reports and picks
+    label: str  # in sentences and legends
+    best: str  # title of the trial that is best in it
+    value: Callable[[Trial, BaselineMeasured | None], float | None]  # None: not measured
+    format: Format
+    difference: Literal["points", "percent"] = "percent"  # how two runs compare
+    needs: frozenset[Need] = frozenset()
+    grows_only: bool = False  # counted while samples run, it never falls: racing may stop on it
+    axis: str = ""  # title of an axis where the format does not say enough
+    short: str = ""  # head of a table's column
+
+    def text(self, value: float | None) -> str:
+        """Return the figure for people."""
+        if value is None:
+            return "–"
+        match self.format:
+            case Format.SHARE:
+                return percent(value)
+            case Format.BYTES:
+                return size(value)
+            case Format.RATIO:
+                return f"{value:.2f} ×"
+            case Format.MILLISECONDS:
+                return milliseconds(value)
+            case Format.NUMBER:
+                return f"{value:.4g}"
+
+    def to_json(self) -> Json:
+        """Return what the page needs to know."""
+        return {
+            "name": self.name,
+            "label": self.label,
+            "best": self.best,
+            "format": self.format.value,
+            "axis": self.axis,
+        }
+
+
+def _loss(trial: Trial, _baseline: BaselineMeasured | None) -> float | None:
+    return None if trial.loss is None else trial.loss.value
+
+
+def _size(trial: Trial, _baseline: BaselineMeasured | None) -> float | None:
+    return trial.size_bytes or None
+
+
+def _score_drop(trial: Trial, baseline: BaselineMeasured | None) -> float | None:
+    after, before = main_score(trial.measurements[EVALUATION])
+    if before is None and baseline is not None:
+        before = baseline.accuracy.get(EVALUATION)
+    return None if after is None or before is None else before - after
+
+
+def of_latency(
+    field: Callable[[Latency], float | None],
+) -> Callable[[Trial, BaselineMeasured | None], float | None]:
+    """Return the reader of a figure that is measured when a trial is timed."""
+
+    def read(trial: Trial, _baseline: BaselineMeasured | None) -> float | None:
+        return None if trial.latency is None else field(trial.latency)
+
+    return read
+
+
+LOSS = Objective(
+    "loss",
+    "answers changed",
+    "lowest loss",
+    _loss,
+    Format.SHARE,
+    difference="points",  # a share that is often 0: a ratio would not compare it
+    grows_only=True,
+)
+SIZE = Objective("size", "file size", "smallest", _size, Format.BYTES, grows_only=True)
+LATENCY = Objective(
+    "latency",
+    "latency",
+    "fastest",
+    # the ratio is measured against float in the same rounds, so drift of the machine's speed
+    # between trials cancels out; the median would carry it
+    of_latency(lambda latency: latency.ratio),
+    Format.RATIO,
+    needs=frozenset({Need.TIMING}),
+    axis="latency (× float)",
+)
+ACCURACY_DROP = Objective(
+    "accuracy_drop",
+    "accuracy drop",
+    "most accurate",
+    _score_drop,
+    Format.SHARE,
+    difference="points",
+    needs=frozenset({Need.LABELS}),
+    axis="accuracy drop (points)",
+)
+PEAK_MEMORY = Objective(
+    "peak_memory",
+    "peak memory",
+    "least memory",
+    of_latency(lambda latency: latency.peak_memory_bytes),
+    Format.BYTES,
+    needs=frozenset({Need.TIMING}),
+    short="memory",
+)
+LOAD_TIME = Objective(
+    "load_time",
+    "load time",
+    "fastest to load",
+    of_latency(lambda latency: latency.load_ms),
+    Format.MILLISECONDS,
+    needs=frozenset({Need.TIMING}),
+    short="load",
+)
+OBJECTIVES: dict[str, Objective] = {
+    o.name: o for o in (LOSS, SIZE, LATENCY, ACCURACY_DROP, PEAK_MEMORY, LOAD_TIME)
+}
+
+
+def figure_of(trial: Trial, objective: str, baseline: BaselineMeasured | None) -> float | None:
+    """Return a trial's figure for an objective; None where it was not measured on all samples."""
+    if not saw_all_samples(trial):
         return None
-    value: float | None = None
-    if objective == "loss":
-        value = trial["loss"]["value"]
-    elif objective == "size":
-        value = trial["size_bytes"] or None
-    elif objective == "latency" and trial["latency_ms"]:
-        # the ratio is measured against float in the same rounds, so drift of the machine's
-        # speed between trials cancels out; the median would carry it
-        value = trial["latency_ms"]["ratio"]
-    elif objective == "accuracy_drop" and trial["accuracy"] is not None:
-        before = trial["baseline_accuracy"]
-        if before is None and baseline is not None:
-            before = baseline["accuracy"]
-        value = before - trial["accuracy"] if before is not None else None
+    value = OBJECTIVES[objective].value(trial, baseline)
     return value if value is not None and math.isfinite(value) else None
+
+
+def need_timing(objectives: Iterable[str]) -> bool:
+    """Whether trials must be timed for these objectives."""
+    return any(Need.TIMING in OBJECTIVES[name].needs for name in objectives if name in OBJECTIVES)
+
+
+def can_race(objectives: Iterable[str]) -> bool:
+    """Whether a trial can be stopped for being beaten in these objectives already."""
+    return all(name in OBJECTIVES and OBJECTIVES[name].grows_only for name in objectives)

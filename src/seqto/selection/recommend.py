@@ -5,141 +5,280 @@ balanced   nearest the ideal point after normalisation; a search over schemes (f
            reaches down to files that are tiny and useless
 loss, …    the best of the front in each objective
 drop_in    no larger than the fully quantized model and no slower than float: better than plain
-           int8 in everything; of those that lose least the fastest. Trials that are surely faster
+           int8 in everything; of those that lose least the fastest. Trials that are clearly faster
            than float and within the tolerated loss go before those that are about as fast
 small      the smallest file within the tolerated loss
 fast       the fastest within the tolerated loss and 1.05 × the fully quantized model's bytes
 
-Where the fully quantized model did not run, the float model's bytes take its place as the limit,
-for the search too (strategies/aims.py).
+Where the fully quantized model did not run, the float model's bytes take its place as the limit.
+The study (what is timed again, confirmed, saved), the strategies (what they aim at) and the report
+take all of this from here.
 
-Losses on a few hundred samples differ by luck, and the best of many trials is partly the luckiest:
-`small`, `fast` and `balanced` want trials that will *probably* stay within the tolerated loss on
-other samples (luck.py), where there are any; "lose least" allows one standard error.
+Losses on a few hundred samples differ by chance, and the best of many trials is partly the
+luckiest: `small`, `fast` and `balanced` want trials that will *probably* stay within the tolerated
+loss on other samples (expected_loss.py), where there are any; "lose least" allows one standard
+error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from seqto.selection import expected_loss, pareto
+from seqto.assembly.plan import Plan
+from seqto.record.events import BaselineMeasured
+from seqto.record.replay import RunState
+from seqto.record.trial import Trial
+from seqto.records import EVALUATION
+from seqto.selection import pareto
+from seqto.selection.expected_loss import LossCurve, Seen, bound, expected
+from seqto.selection.objectives import OBJECTIVES, figure_of
+from seqto.selection.racing import complete
 
 FAST_SIZE = 1.05  # of the fully quantized model's bytes: what a fast model may take
+TOLERANCE = 0.025  # tolerated loss, where no setting says another
+CLEARLY_FASTER = 0.95  # of float's time; two sessions of one model differ by about two per cent
+SAME_LATENCY = 1.03  # times that differ by less are the same: the less damage counts
+
+BALANCED, DROP_IN, SMALL, FAST = pareto.BALANCED, "drop_in", "small", "fast"
+TITLES = {
+    BALANCED: "balanced",
+    DROP_IN: "drop-in for int8",
+    SMALL: "smallest tolerable",
+    FAST: "fastest tolerable",
+}
 
 
-TOLERANCE = 0.025  # loss that is put up with, where no setting says another
+def title_of(pick: str) -> str:
+    """Return the words for a pick: 'balanced', 'lowest loss', 'drop-in for int8'."""
+    if pick in OBJECTIVES:
+        return OBJECTIVES[pick].best
+    return TITLES.get(pick, pick)
 
 
-Json = dict[str, Any]
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """Numbers of the trials that matter."""
+
+    front: tuple[int, ...] = ()  # trials that none beats in all of `ranked_by`
+    picks: Mapping[str, int] = field(default_factory=dict)
+    fully_quantized: int | None = None
+    objectives: tuple[str, ...] = ()  # as the settings say
+    ranked_by: tuple[str, ...] = ()  # those of them that some trial has a figure for
+
+    @property
+    def best(self) -> int | None:
+        """The trial to take where nobody says which."""
+        return self.picks.get(BALANCED, self.picks.get("loss"))
 
 
-SURELY = 0.95  # of float's time: faster beyond all doubt
-
-
-AS_FAST = 1.03  # times that differ by less are the same: the less damage counts
+def recommend(state: RunState) -> Recommendation:
+    """Return the front and the picks of a run, by the settings of its last call."""
+    search = state.settings.get("search", {})
+    trials = state.numbered
+    full = fully_quantized(state)
+    return choose(
+        trials,
+        objectives=chosen_objectives(state),
+        baseline=state.baseline,
+        fully_quantized=full,
+        tolerance=float(search.get("tolerance", TOLERANCE)),
+        within_tolerance=search.get("strategy", "stepwise") != "stepwise",
+    )
 
 
 def choose(
-    rows: Sequence[tuple[Json, Sequence[float]]],
+    trials: Sequence[Trial],
+    *,
+    objectives: Sequence[str],
+    baseline: BaselineMeasured | None,
+    fully_quantized: Trial | None,
+    tolerance: float,
+    within_tolerance: bool,
+) -> Recommendation:
+    """Return the front and the picks among trials; copies of other trials do not count."""
+    ranked_by = [
+        n for n in objectives if any(figure_of(t, n, baseline) is not None for t in trials)
+    ]
+    rows = []
+    for trial in trials:
+        figures = [figure_of(trial, name, baseline) for name in ranked_by]
+        point = [f for f in figures if f is not None]
+        if trial.same_as is None and ranked_by and len(point) == len(ranked_by):
+            rows.append((trial, point))
+    front, picks = _choose(
+        rows,
+        names=ranked_by,
+        limit=byte_limit(fully_quantized, baseline.size_bytes if baseline else 0),
+        tolerance=tolerance,
+        within_tolerance=within_tolerance,
+    )
+    number = None if fully_quantized is None else fully_quantized.number
+    return Recommendation(tuple(front), picks, number, tuple(objectives), tuple(ranked_by))
+
+
+def _choose(
+    rows: Sequence[tuple[Trial, list[float]]],
     *,
     names: Sequence[str],
-    fully_quantized: Json | None,
-    float_bytes: int | None = None,
+    limit: float,
     tolerance: float,
     within_tolerance: bool,
 ) -> tuple[list[int], dict[str, int]]:
-    """(front, recommendations) as trial numbers; rows are (trial, its objectives)."""
-    if not rows or not names:
+    if not rows:
         return [], {}
-    points = [list(point) for _, point in rows]
-    trials = [trial for trial, _ in rows]
+    trials, points = [trial for trial, _ in rows], [point for _, point in rows]
     on_front = pareto.front(points)
-    chosen = {name: trials[i]["number"] for name, i in pareto.top(points, names=names).items()}
-    curve = expected_loss.LossCurve.fit(seen_in(t) for t in trials)
-    tolerable = {t["number"] for t in within(trials, tolerance, curve)}
-    usable = [i for i in on_front if trials[i]["number"] in tolerable]
+    chosen = {name: trials[i].number for name, i in pareto.top(points, names=names).items()}
+    curve = loss_curve(trials)
+    tolerable = {t.number for t in within(trials, tolerance, curve)}
+    usable = [i for i in on_front if trials[i].number in tolerable]
     if within_tolerance and usable:
-        best = pareto.top([points[i] for i in usable], names=names)["balanced"]
-        chosen["balanced"] = trials[usable[best]]["number"]
-    limit = float_bytes if fully_quantized is None else fully_quantized["size_bytes"]
-    if limit:
+        best = pareto.top([points[i] for i in usable], names=names)[BALANCED]
+        chosen[BALANCED] = trials[usable[best]].number
+    if math.isfinite(limit):
         chosen.update(_practical(trials, tolerable, limit, curve, tolerance=tolerance))
-    return sorted(trials[i]["number"] for i in on_front), chosen
-
-
-def within(
-    trials: Sequence[Json], tolerance: float, curve: expected_loss.LossCurve | None
-) -> Sequence[Json]:
-    """Trials that probably lose no more than is tolerated; failing that, those that did not."""
-    counted = [t for t in trials if loss_of(t) <= tolerance]
-    return [t for t in counted if expected_loss.bound(seen_in(t), curve) <= tolerance] or counted
+    return sorted(trials[i].number for i in on_front), chosen
 
 
 def _practical(
-    trials: Sequence[Json],
+    trials: Sequence[Trial],
     tolerable: Container[int],
     limit: float,
-    curve: expected_loss.LossCurve | None,
+    curve: LossCurve | None,
     *,
     tolerance: float,
 ) -> dict[str, int]:
-    timed = [t for t in trials if t["latency_ms"] is not None]
-    usable = [t for t in trials if t["number"] in tolerable]
-    found: dict[str, int] = {}
-    fitting = [t for t in timed if t["size_bytes"] <= limit and not_slower(t)]
+    usable = [t for t in trials if t.number in tolerable]
+    picks: dict[str, int] = {}
+    fitting = [t for t in trials if t.size_bytes <= limit and not_slower(t)]
     # what only stores integers runs float's kernels, and a clock cannot say whether it is slower
-    faster = [t for t in fitting if surely_faster(t) and loss_of(t) <= tolerance]
+    faster = [t for t in fitting if clearly_faster(t) and loss_of(t) <= tolerance]
     fitting = faster or fitting
     if fitting:
-        found["drop_in"] = min(steady(fitting, curve), key=_by(ratio_of, loss_of))["number"]
+        picks[DROP_IN] = min(near_lowest_loss(fitting, curve), key=_by(ratio_of, loss_of)).number
     if usable:
-        found["small"] = min(usable, key=lambda t: (t["size_bytes"], loss_of(t)))["number"]
-    quick = [t for t in usable if t in timed and t["size_bytes"] <= FAST_SIZE * limit]
+        picks[SMALL] = min(usable, key=lambda t: (t.size_bytes, loss_of(t))).number
+    quick = [t for t in usable if t.latency and t.size_bytes <= FAST_SIZE * limit]
     if quick:
-        limit = AS_FAST * min(ratio_of(t) for t in quick)
-        fastest = [t for t in quick if ratio_of(t) <= limit]
-        found["fast"] = min(fastest, key=_by(damage_in, ratio_of))["number"]
-    return found
+        same = SAME_LATENCY * min(ratio_of(t) for t in quick)
+        fastest = [t for t in quick if ratio_of(t) <= same]
+        picks[FAST] = min(fastest, key=_by(damage_of, ratio_of)).number
+    return picks
 
 
-def steady(trials: Sequence[Json], curve: expected_loss.LossCurve | None) -> list[Json]:
-    """Those whose expected loss is within one standard error of the lowest."""
-    hoped = [expected_loss.expected(seen_in(t), curve) for t in trials]
-    lowest, error = min(hoped)
-    slack = max(error, 1.0 / trials[0]["loss"]["samples"])
-    return [t for t, (mean, _) in zip(trials, hoped, strict=True) if mean <= lowest + slack]
+def front_of_loss_and_size(trials: Iterable[Trial]) -> list[int]:
+    """Return the numbers of complete trials that no other beats in loss and size."""
+    whole = complete(trials)
+    points = [(loss.value, float(trial.size_bytes)) for trial, loss in whole]
+    return [whole[i][0].number for i in pareto.front(points)]
 
 
-def seen_in(trial: Mapping[str, Any]) -> expected_loss.Seen:
-    samples = int(trial["loss"]["samples"]) if trial["loss"] else 0
-    return trial["damage"], loss_of(trial), samples
+# ------------------------------------------------------------------------- limits of the picks
 
 
-def loss_of(trial: Mapping[str, Any]) -> float:
-    return float(trial["loss"]["value"]) if trial["loss"] else math.inf
+def byte_limit(fully_quantized: Trial | None, float_bytes: float) -> float:
+    """Return the bytes of the fully quantized model; the float model's where that did not run."""
+    if fully_quantized is None or fully_quantized.error is not None:
+        return float(float_bytes) or math.inf
+    return float(fully_quantized.size_bytes) or math.inf
 
 
-def damage_in(trial: Mapping[str, Any]) -> float:
-    return math.inf if trial["damage"] is None else float(trial["damage"])
+def loss_curve(trials: Iterable[Trial]) -> LossCurve | None:
+    """Return what a loss costs in damage, by the trials that saw all samples."""
+    return LossCurve.fit(seen_in(trial) for trial, _ in complete(trials))
 
 
-def ratio_of(trial: Mapping[str, Any]) -> float:
-    return float(trial["latency_ms"]["ratio"])
+def probable_loss(trial: Trial, curve: LossCurve | None) -> float:
+    """Return the loss that a trial probably stays below on other samples."""
+    return bound(seen_in(trial), curve)
 
 
-def not_slower(trial: Mapping[str, Any]) -> bool:
-    """Than float, as far as can be measured: what is folded at load runs float's kernels."""
-    latency = trial["latency_ms"]
-    return float(latency.get("ratio_low") or latency["ratio"]) <= 1.0
+def within(trials: Sequence[Trial], tolerance: float, curve: LossCurve | None) -> list[Trial]:
+    """Return trials that probably lose no more than is tolerated, else those that did not."""
+    counted = [t for t in trials if loss_of(t) <= tolerance]
+    return [t for t in counted if probable_loss(t, curve) <= tolerance] or counted
 
 
-def surely_faster(trial: Mapping[str, Any]) -> bool:
-    """By more than one session of the same model differs from another (about two per cent)."""
-    latency = trial["latency_ms"]
-    return float(latency.get("ratio_high") or latency["ratio"]) <= SURELY
+def near_lowest_loss(trials: Sequence[Trial], curve: LossCurve | None) -> list[Trial]:
+    """Return the trials whose expected loss is within one standard error of the lowest."""
+    losses = [expected(seen_in(t), curve) for t in trials]
+    lowest, error = min(losses)
+    slack = max(error, 1.0 / max(1, seen_in(trials[0])[2]))
+    return [t for t, (mean, _) in zip(trials, losses, strict=True) if mean <= lowest + slack]
 
 
-def _by(*keys: Callable[[Json], float]) -> Callable[[Json], tuple[float, ...]]:
+def not_slower(trial: Trial) -> bool:
+    """Whether a trial is no slower than float, as far as can be measured."""
+    latency = trial.latency
+    return latency is not None and (latency.ratio_low or latency.ratio) <= 1.0
+
+
+def clearly_faster(trial: Trial) -> bool:
+    latency = trial.latency
+    return latency is not None and (latency.ratio_high or latency.ratio) <= CLEARLY_FASTER
+
+
+def seen_in(trial: Trial) -> Seen:
+    """Return (damage, loss, samples) of a trial."""
+    seen = trial.measurements.get(EVALUATION)
+    return (
+        (None, math.inf, 0) if seen is None else (seen.damage, seen.loss.value, seen.loss.samples)
+    )
+
+
+def loss_of(trial: Trial) -> float:
+    return math.inf if trial.loss is None else trial.loss.value
+
+
+def damage_of(trial: Trial) -> float:
+    """Return the damage on the evaluation split; infinite where there is none."""
+    damage = seen_in(trial)[0]
+    return math.inf if damage is None else damage
+
+
+def ratio_of(trial: Trial) -> float:
+    return math.inf if trial.latency is None else trial.latency.ratio
+
+
+def _by(*keys: Callable[[Trial], float]) -> Callable[[Trial], tuple[float, ...]]:
     return lambda trial: tuple(key(trial) for key in keys)
+
+
+# --------------------------------------------------------------------- what a run's state implies
+
+
+def chosen_objectives(state: RunState) -> list[str]:
+    """Return the objectives of the last call that this version knows."""
+    asked = state.settings.get("search", {}).get("objectives", ())
+    return [name for name in asked if name in OBJECTIVES] or ["loss", "size"]
+
+
+def quantizable_layers(state: RunState) -> list[str]:
+    """Return the layers that the analysis or some plan quantized, in graph order."""
+    known = {row.layer for row in state.analysis.ranking} if state.analysis else set()
+    for trial in (*state.trials.values(), *state.probes.values()):
+        known |= {n for n, scheme in trial.plan.as_dict().items() if not scheme.is_float}
+    layers = state.header.layers if state.header else ()
+    return [layer.name for layer in layers if layer.name in known]
+
+
+def kept_float(plan: Plan, layers: Sequence[str]) -> list[str]:
+    """Return those of the layers that a plan keeps in floating point."""
+    schemes = plan.as_dict()
+    return [name for name in layers if name not in schemes or schemes[name].is_float]
+
+
+def fully_quantized(state: RunState) -> Trial | None:
+    """Return the trial of the default plan if it ran: every layer by the mode, minus refusals.
+
+    Journals of 0.1.0 do not name that plan: there it is the first trial that keeps nothing float
+    which could be quantized.
+    """
+    ran = [t for t in state.numbered if t.plan.schemes and t.error is None]
+    if state.default_key:
+        return next((t for t in ran if t.plan.key == state.default_key), None)
+    layers = quantizable_layers(state)
+    whole = (t for t in ran if t.same_as is None and not kept_float(t.plan, layers))
+    return next(whole, None)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 from seqto.assembly.plan import Plan
+from seqto.record.events import DIAGNOSIS, from_json
 from seqto.search.space import Space
+from seqto.selection.recommend import front_of_loss_and_size, recommend
 from seqto.study.diagnose import diagnose
 from seqto.study.make_space import analysis
 from seqto.study.setup import Job
 from seqto.study.study import Study
 
-INT8_PRODUCTS = "int8_products"  # the event that says whether the device adds them exactly
-SETTLING = 3  # times at most that the chosen are timed again
+MAX_RETIMINGS = 3  # times at most that the chosen trials are timed again
 
 
 def explain(job: Job, study: Study, space: Space) -> None:
@@ -24,47 +24,49 @@ def explain(job: Job, study: Study, space: Space) -> None:
     if not space.default:  # the device refuses the mode's schemes for every layer
         return
     analysis(job, study, Plan.of(dict(space.default)))
-    known = [e for e in study.journal.events if e.get("kind") == "diagnosis"]
-    if known or not job.settings.analysis.diagnose:
+    state = study.state
+    if state.has_finding(DIAGNOSIS) or not job.settings.analysis.diagnose:
         return
-    profiles = [e for e in study.journal.events if e["event"] == "profile"]
-    for finding in diagnose(
-        study.pool, plan, profiles=profiles, int8_products=study.found(INT8_PRODUCTS)
-    ):
-        study.write(finding)
+    findings = diagnose(
+        study.pool,
+        plan,
+        profiles=[profile.to_json() for profile in state.profiles.values()],
+        int8_products=state.int8_products.to_json() if state.int8_products else None,
+    )
+    for finding in findings:
+        study.append(from_json(finding))
 
 
-def finish(job: Job, study: Study) -> None:
-    """Time the front, choose, measure the chosen on the report split, save their models."""
-    from seqto.report.json_file import build_report
-
-    keys = {t.number: k for k, t in study.trials.items()}
+def finish(study: Study) -> None:
+    """Time the front, choose, measure the chosen on the report split, profile the best."""
+    state = study.state
     # what stands on the front in loss and size must be timed before it can be left out for that
-    wanted = [*study.untimed_front(), *build_report(study.journal.events)["front"]]
-    untimed = [n for n in dict.fromkeys(wanted) if study.trials[keys[n]].latency is None]
-    study.time([keys[n] for n in untimed], final=True)
-    _settle(job, study, keys)
-    report = build_report(study.journal.events)
-    study.confirm([keys[n] for n in sorted(set(report["recommended"].values()))])
-    best = report["recommended"].get("balanced", report["recommended"].get("loss"))
-    profiled = {e["plan_key"] for e in study.journal.events if e["event"] == "profile"}
-    if best is not None and keys[best] not in profiled:
-        study.profile(study.trials[keys[best]].plan, scheme=f"trial {best}")
-
-
-def _settle(job: Job, study: Study, keys: Mapping[int, str]) -> None:
-    """Time the chosen again, all beside one float session, until the choice stands.
-
-    The fastest of many is partly the luckiest: minutes in which others used the machine make
-    ratios of a tenth less. What is chosen for its time must be as fast a second time.
-    """
-    from seqto.report.json_file import build_report
-
-    if "latency" not in job.settings.search.objectives:
+    front = [*front_of_loss_and_size(state.trials.values()), *recommend(state).front]
+    _time(study, [n for n in dict.fromkeys(front) if state.trials[n].latency is None])
+    _retime_selected(study)
+    chosen = recommend(state)
+    study.confirm([state.trials[n].plan.key for n in sorted(set(chosen.picks.values()))])
+    if chosen.best is None:
         return
-    for _ in range(SETTLING):
-        chosen = sorted(set(build_report(study.journal.events)["recommended"].values()))
-        if all(study.is_settled(keys[n]) for n in chosen):
+    best = state.trials[chosen.best].plan
+    if best.key not in {profile.plan_key for profile in state.profiles.values()}:
+        study.profile(best, scheme=f"trial {chosen.best}")
+
+
+def _retime_selected(study: Study) -> None:
+    """Time the selected trials again, all beside one float session, until the selection is stable.
+
+    The minimum of noisy timings is biased low: what is selected for its time must be as fast a
+    second time. The others of the selection are timed again too, since they are compared with it.
+    """
+    for _ in range(MAX_RETIMINGS):
+        chosen = recommend(study.state)
+        numbers = sorted(set(chosen.picks.values()))
+        keys = [study.state.trials[n].plan.key for n in numbers]
+        if "latency" not in chosen.objectives or all(study.is_settled(key) for key in keys):
             return
-        # the others of the choice once more too: they are compared with the newcomers
-        study.time([keys[n] for n in chosen], final=True)
+        _time(study, numbers)
+
+
+def _time(study: Study, numbers: list[int]) -> None:
+    study.time([study.state.trials[n].plan.key for n in numbers], final=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from seqto import config
@@ -11,12 +10,11 @@ from seqto.errors import JournalError
 from seqto.model import files as model_files
 from seqto.model.sources.source import Fetched
 from seqto.record.environment import environment, version
+from seqto.record.events import FORMAT, RunStarted
 from seqto.records import Json
 from seqto.study import workspace
 from seqto.study.setup import Job
 from seqto.transforms.variants import BASE, MODEL_FILE
-
-SCHEMA = 1
 
 
 def model_identity(fetched: Fetched) -> Json:
@@ -32,14 +30,14 @@ def model_identity(fetched: Fetched) -> Json:
     }
 
 
-def refuse_changes(job: Job, header: Json, identity: Json) -> None:
+def refuse_changes(job: Job, header: RunStarted, identity: Json) -> None:
     """A run folder goes on only with the same model, data and settings that matter."""
     changed = []
-    if header["model"]["sha256"] != identity["sha256"]:
-        old, new = header["model"]["sha256"][:12], identity["sha256"][:12]
+    if header.model["sha256"] != identity["sha256"]:
+        old, new = header.model["sha256"][:12], identity["sha256"][:12]
         changed.append(f"model: sha256 {old}… → {new}…")
     new = settings_json(job)
-    changed += config.differences(header["settings"], new, free=_resume_keys(job))
+    changed += config.differences(dict(header.settings), new, free=_resume_keys(job))
     if changed:
         raise JournalError(
             f"{job.out} was begun with other input ({'; '.join(changed[:4])}): give another "
@@ -51,12 +49,6 @@ def _resume_keys(job: Job) -> frozenset[str]:
     """Own settings of the plug-ins that may change when a run is resumed."""
     chosen = {"task": job.task, "search": job.strategy, "device": job.device, "data": job.data}
     return frozenset().union(*(config.resume_keys(k, plugin) for k, plugin in chosen.items()))
-
-
-def last_settings(events: Sequence[Json]) -> Json:
-    """The settings of the last call on a run folder: the header's, or those of a later call."""
-    said = [e["settings"] for e in events if e["event"] in ("header", "settings")]
-    return dict(said[-1]) if said else {}
 
 
 def settings_json(job: Job) -> Json:
@@ -72,26 +64,26 @@ def settings_json(job: Job) -> Json:
     return read_back
 
 
-def header(job: Job, place: workspace.Workplace, identity: Json) -> Json:
-    return {
-        "event": "header",
-        "schema": SCHEMA,
-        "seqto": version(),
-        "model": identity,
-        "prepared": {
+def header(job: Job, place: workspace.Workplace, identity: Json) -> RunStarted:
+    """Return the first event of a run."""
+    return RunStarted(
+        schema=FORMAT,
+        seqto=version(),
+        model=identity,
+        prepared={
             "path": f"variants/{BASE}/{MODEL_FILE}",
             "sha256": place.prepared.sha256,
             "size_bytes": place.prepared.proto.ByteSize(),
             "opset": place.prepared.opset,
         },
-        "data": {
+        data={
             "identity": place.store.identity,
             "kind": place.store.data.get("kind", "data"),
             "splits": place.store.splits(),
             "unreadable": list(place.store.unreadable),
         },
-        "settings": settings_json(job),
-        "environment": environment(),
-        "device": job.device.describe(),
-        "layers": [layer.to_json() for layer in place.layers],
-    }
+        settings=settings_json(job),
+        environment=environment(),
+        device=job.device.describe(),
+        layers=tuple(place.layers),
+    )

@@ -17,6 +17,14 @@ from seqto.errors import DeviceError, ModelError
 from seqto.execution.local.pool import Pool
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
+from seqto.record.events import (
+    MENU,
+    TREATMENT,
+    UNSUPPORTED,
+    Finding,
+    LayersRanked,
+    SchemesTried,
+)
 from seqto.records import CALIBRATION, Json, Layer, LayerError
 from seqto.schemes.scheme import FP32, Scheme
 from seqto.schemes.types import INT_TYPES, Arithmetic
@@ -83,11 +91,9 @@ def _tried_menu(
     The event names the plan of the fully quantized model too: the mode's schemes that are left.
     """
     key = _menu_key(menu)
-    events = [e for e in study.journal.events if e["event"] == "tried"]
-    tried = next((e for e in events if e.get("choices_key") == key), None)
-    if tried is None:
+    if key not in study.state.tried:
         # what was refused on an earlier menu may crash: it is not tried again
-        known = {(name, code) for e in events for name, code in e["refused"]}
+        known = {pair for event in study.state.tried.values() for pair in event.refused}
         open_menu = {n: tuple(s for s in ss if (n, str(s)) not in known) for n, ss in menu.items()}
         float_ops = {n.op_type for n in place.prepared.proto.graph.node}
 
@@ -99,12 +105,11 @@ def _tried_menu(
             place.layers, open_menu, order=order, runs=study.stops, added_ops=added_ops
         )
         for row in unsupported:
-            _note(study, "unsupported", row.message, layers=row.layers, figures=row.figures)
-        refused = [[name, str(s)] for name in menu for s in menu[name] if s not in left[name]]
+            study.append(Finding(UNSUPPORTED, row.message, tuple(row.layers), row.figures))
+        refused = ((n, str(s)) for n in menu for s in menu[n] if s not in left[n])
         used = full.with_schemes(_usable(full.as_dict(), left)).key
-        tried = {"event": "tried", "choices_key": key, "default_key": used, "refused": refused}
-        study.write(tried)
-    gone = {(name, code) for name, code in tried["refused"]}
+        study.append(SchemesTried(key, used, tuple(refused)))
+    gone = set(study.state.tried[key].refused)
     return {n: tuple(s for s in ss if (n, str(s)) not in gone) for n, ss in menu.items()}
 
 
@@ -164,17 +169,9 @@ def offered_menu(
 
 
 def _note_refusals(study: Study, refused: Sequence[NotOffered]) -> None:
-    # another call's settings may give another menu: what was said of the last one is void
-    events = study.journal.events
-    since = max((i for i, e in enumerate(events) if e["event"] == "settings"), default=0)
-    if not any(e.get("kind") == "menu" for e in events[since:]):
+    if not study.state.has_finding(MENU):
         for row in refused:
-            _note(study, "menu", row.message, layers=row.layers, figures={})
-
-
-def _note(study: Study, kind: str, message: str, *, layers: Sequence[str], figures: Json) -> None:
-    finding = {"kind": kind, "message": message, "layers": list(layers), "figures": figures}
-    study.write({"event": "finding", **finding})
+            study.append(Finding(MENU, row.message, tuple(row.layers)))
 
 
 def _profiles(
@@ -188,7 +185,7 @@ def _profiles(
         return {}
     if "latency" not in job.settings.search.objectives:
         return {}
-    recorded = {e["scheme"]: e for e in study.journal.events if e["event"] == "profile"}
+    recorded = {event.scheme: event.to_json() for event in study.state.profiles.values()}
     for scheme, plan in profile_plans(place.layers, menu).items():
         if scheme in recorded:
             continue
@@ -250,18 +247,17 @@ def _treatments(
 
 
 def _note_treatment(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
-    known = [e["figures"] for e in study.journal.events if e.get("kind") == "treatment"]
-    if figures["name"] not in [k["name"] for k in known]:
-        _note(study, "treatment", message, layers=layers, figures=figures)
+    known = [f.figures.get("name") for f in study.state.findings if f.kind == TREATMENT]
+    if figures["name"] not in known:
+        study.append(Finding(TREATMENT, message, tuple(layers), figures))
 
 
 def analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
     """The papers' ranking, recorded; for the report it is made even where no strategy asks."""
-    recorded = study.found("analysis")
-    if recorded is None:
-        recorded = analysis_event(job, study.pool, plan)
-        study.write(recorded)
-    return tuple(LayerError.from_json(row) for row in recorded["ranking"])
+    if study.state.analysis is None:
+        study.append(analysis_event(job, study.pool, plan))
+    assert study.state.analysis is not None
+    return study.state.analysis.ranking
 
 
 def _by_damage(
@@ -280,7 +276,7 @@ def _by_damage(
     )
 
 
-def analysis_event(job: Job, pool: Pool, plan: Plan) -> Json:
+def analysis_event(job: Job, pool: Pool, plan: Plan) -> LayersRanked:
     """Layer errors of a plan, measured and ranked."""
     settings = job.settings.analysis
     task = {"kind": "analyze", "plan": plan.to_json(), "samples": settings.samples}
@@ -293,9 +289,8 @@ def analysis_event(job: Job, pool: Pool, plan: Plan) -> Json:
         qdq_weight=settings.qdq_weight,
         xmodel_weight=settings.xmodel_weight,
     )
-    return {
-        "event": "analysis",
-        "samples": ticket.result["samples"],
-        "seconds": round(ticket.seconds, 2),
-        "ranking": [row.to_json() for row in ranking],
-    }
+    return LayersRanked(
+        samples=ticket.result["samples"],
+        seconds=round(ticket.seconds, 2),
+        ranking=tuple(ranking),
+    )

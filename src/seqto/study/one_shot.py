@@ -20,8 +20,9 @@ from seqto.diagnosis.measure import PARTS
 from seqto.errors import ConfigError, DeviceError
 from seqto.execution.local.pool import Pool
 from seqto.files import TEMPORARY, shown
-from seqto.record.journal import read_events
+from seqto.record.events import RunStarted
 from seqto.record.own_files import JOURNAL, check_run_folder, is_run
+from seqto.record.replay import RunState, read_state, replay
 from seqto.records import CALIBRATION, Json
 from seqto.search.latency_table import integer_layers
 from seqto.study import workspace
@@ -38,14 +39,13 @@ CHECK_SAMPLES = 4  # random inputs that compare prepared and original where noth
 
 
 @contextlib.contextmanager
-def opened(job: Job) -> Iterator[tuple[Workplace, Json]]:
+def opened(job: Job) -> Iterator[tuple[Workplace, RunStarted]]:
     """Open a workspace with calibration samples only, and make its header; no journal is written.
 
     Reuses the prepared model and the ranges of a run folder with equal model and settings.
     """
     identity = model_identity(job.fetched)
-    events = read_events(job.out / JOURNAL) if is_run(job.out) else []
-    recorded = next((e for e in events if e.get("event") == "header"), None)
+    recorded = read_state(job.out / JOURNAL).header if is_run(job.out) else None
     if recorded is not None:
         check_run_folder(job.out)
         refuse_changes(job, recorded, identity)
@@ -103,14 +103,14 @@ def planned(job: Job, place: Workplace) -> Plan:
 # ------------------------------------------------------------------------------------- analysis
 
 
-def analyze(job: Job) -> tuple[Plan, list[Json]]:
-    """Rank the layers of the plan that the settings give; the plan, a header and an event."""
+def analyze(job: Job) -> tuple[Plan, RunState]:
+    """Rank the layers of the plan that the settings give; returns the plan and a state."""
     with opened(job) as (place, header):
         plan = planned(job, place)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: there is nothing to analyze")
         with open_pool(job, place) as pool:
-            return plan, [header, analysis_event(job, pool, plan)]
+            return plan, replay([header, analysis_event(job, pool, plan)])
 
 
 # --------------------------------------------------------------------------------- one model

@@ -9,13 +9,20 @@ from pathlib import Path
 from seqto.errors import JournalError
 from seqto.execution.local.pool import Pool
 from seqto.model import files as model_files
+from seqto.record.events import (
+    INTERRUPTED,
+    BaselineMeasured,
+    Int8ProductsTested,
+    RunEnded,
+    RunStarted,
+    SettingsChanged,
+)
 from seqto.record.journal import Journal
 from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, OwnFiles, claim
-from seqto.records import Json
 from seqto.study import check_saturation, workspace
-from seqto.study.finish import INT8_PRODUCTS, explain, finish
+from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
-from seqto.study.header import last_settings, model_identity, refuse_changes
+from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
 from seqto.study.open_pool import open_pool
 from seqto.study.round_weights import Rounding
@@ -33,24 +40,18 @@ def run(job: Job) -> None:
         try:
             with open_pool(job, place) as pool:
                 study = _study(job, journal, pool, place, began=began)
-                if study.found("header") is None:
-                    study.write(header)
-                elif last_settings(journal.events) != header["settings"]:
-                    study.write({"event": "settings", "settings": header["settings"]})
+                if study.state.header is None:
+                    study.append(header)
+                elif study.state.settings != header.settings:
+                    study.append(SettingsChanged(header.settings))
                 reason = _steps(job, study, place)
-                study.write(
-                    {
-                        "event": "end",
-                        "reason": reason,
-                        "seconds": round(time.monotonic() - began, 1),
-                    }
-                )
+                study.append(RunEnded(reason, round(time.monotonic() - began, 1)))
         except KeyboardInterrupt:
             # a journal starts with its header: before it, nothing was begun
-            if any(e["event"] == "header" for e in journal.events):
+            if any(isinstance(e, RunStarted) for e in journal.events):
                 with contextlib.suppress(JournalError):
                     seconds = round(time.monotonic() - began, 1)
-                    journal.append({"event": "end", "reason": "interrupted", "seconds": seconds})
+                    journal.append(RunEnded(INTERRUPTED, seconds))
             raise
 
 
@@ -61,10 +62,12 @@ def clear_cache(folder: Path) -> None:
         own.clear(name)
 
 
-def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workspace.Workplace, Json]:
+def _open_workplace(
+    job: Job, journal: Journal, own: OwnFiles
+) -> tuple[workspace.Workplace, RunStarted]:
     identity = model_identity(job.fetched)
-    recorded = next((e for e in journal.events if e.get("event") == "header"), None)
-    if recorded is None and any(e.get("event") != "end" for e in journal.events):
+    recorded = next((e for e in journal.events if isinstance(e, RunStarted)), None)
+    if recorded is None and not all(isinstance(e, RunEnded) for e in journal.events):
         raise JournalError(f"{job.out / JOURNAL} has no header: give another --out folder")
     if recorded is not None:
         refuse_changes(job, recorded, identity)
@@ -75,7 +78,7 @@ def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workspac
         own.take(name)
     prepared = workspace.prepare_model(job, job.out)
     store = workspace.build_store(job, prepared, job.out / "cache" / "samples")
-    if recorded is not None and recorded["data"]["identity"] != store.identity:
+    if recorded is not None and recorded.data.get("identity") != store.identity:
         raise JournalError(
             f"the data have changed since {job.out} was begun: give another --out folder, "
             "or the same data"
@@ -113,21 +116,19 @@ def _study(
 def _steps(job: Job, study: Study, place: workspace.Workplace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
     study.baseline()
-    if study.found(INT8_PRODUCTS) is None:
-        study.write({"event": INT8_PRODUCTS, **check_saturation.ask(study.pool)})
-    if study.found("baseline") is None:
-        latency = study.time_baseline()
-        study.write(
-            {
-                "event": "baseline",
-                "size_bytes": model_files.size_of(job.fetched.path),
-                "accuracy": {s: r.accuracy for s, r in study.references.items()},
-                "latency": latency.to_json() if latency else None,
-                "output": study.judged_json(),
-            }
+    if study.state.int8_products is None:
+        study.append(Int8ProductsTested(**check_saturation.ask(study.pool)))
+    if study.state.baseline is None:
+        study.append(
+            BaselineMeasured(
+                size_bytes=model_files.size_of(job.fetched.path),
+                accuracy={s: r.accuracy for s, r in study.references.items()},
+                latency=study.time_baseline(),
+                output=study.judged_json(),
+            )
         )
     space = make_space(job, study, place)
     reason = study.search(job.strategy, space, seed=job.settings.search.seed)
-    finish(job, study)
+    finish(study)
     explain(job, study, space)
     return reason

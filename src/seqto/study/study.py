@@ -10,32 +10,44 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from seqto.assembly.plan import Plan
 from seqto.data.store import SampleStore
 from seqto.devices.device import Device
 from seqto.execution.local.pool import Pool, Ticket
 from seqto.model import outputs as model_outputs
-from seqto.record.journal import Journal
+from seqto.record import events
+from seqto.record.events import (
+    BATCH,
+    FLOAT_MODEL,
+    PROFILE,
+    REPORT_SPLIT,
+    TASK,
+    TIMING,
+    Event,
+    ProbeFinished,
+    StepFailed,
+    TrialFinished,
+    TrialMeasured,
+)
+from seqto.record.journal import Journal, finite
+from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import CALIBRATION, EVALUATION, REPORT, Failure, Json, Latency, Loss, Measurement
+from seqto.records import CALIBRATION, EVALUATION, REPORT, Failure, Json, Latency
 from seqto.search.latency_table import integer_layers
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
-from seqto.selection.pareto import front
+from seqto.selection.objectives import can_race
+from seqto.selection.racing import hardest_first, rivals
 from seqto.study.round_weights import Rounding
 from seqto.study.running_trial import Candidate
-from seqto.study.timing import Clock, Timing, pooled
+from seqto.study.timing import Clock, Timing
 from seqto.tasks import scoring
 from seqto.tasks.task import Task
 from seqto.transforms.variants import variant_of
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-Listener = Callable[[Json], None]
+Listener = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +56,6 @@ class Budget:
 
     max_trials: int | None = None
     max_minutes: float | None = None
-
-
-TASK = "task"  # the kind of finding that says what is doubtful about the answers
-
-
-# steps beside the trials that may fail, as they are named in journal and report
-BATCH, TIMING, REPORT_SPLIT, PROFILE = "batch", "timing", "report split", "profile"
-
-
-FLOAT_MODEL = "float model"  # the kind of finding that says what stands for it
 
 
 RACE_CHUNKS = 40  # parts of the samples after each of which a candidate may be stopped
@@ -96,71 +98,50 @@ class Study:
         self.sent = (judged.position,) if alone else judged.numeric
         self.clock = Clock(pool, timing)
         self.probes = probes
-        self.racing = racing and set(race_objectives) <= {"loss", "size"}
+        self.racing = racing and can_race(race_objectives)
         self.chunk = chunk
         self.rounding = rounding
         self.listener = listener
         self.began = time.monotonic() if began is None else began
         self.batch = 1
         self.references: dict[str, scoring.Reference] = {}
-        self.trials: dict[str, Trial] = {}  # by plan key
-        self.probed: dict[str, Trial] = {}
-        self.first_timed: dict[int, Latency] = {}  # by number: what the search has seen
+        self.state = replay(journal.events)
         self.order: list[str] = []  # keys in the order they were asked
-        self.failed: set[tuple[str, str | None]] = set()  # (step, plan key): not tried again
-        self._replay()
 
     # ------------------------------------------------------------------------------ the record
 
-    def _replay(self) -> None:
-        events = self.journal.events
-        self.trials = {t.plan.key: t for t in replayed(events).values()}
-        for event in events:
-            if event["event"] == "probe":
-                trial = Trial.from_json(event["trial"])
-                self.probed[trial.plan.key] = trial
-            elif event["event"] == "latency":
-                found = Latency.from_json(event["latency"])
-                self.first_timed.setdefault(event["number"], found)
-            elif event["event"] == "failure":
-                self.failed.add((event["step"], event["plan_key"]))
+    @property
+    def trials(self) -> Mapping[str, Trial]:
+        """Trials by plan key."""
+        return self.state.by_key
 
-    def _attach(self, key: str, found: Measurement) -> None:
-        trial = self.trials[key]
-        merged = {**trial.measurements, found.split: found}
-        self.trials[key] = dataclasses.replace(trial, measurements=merged)
+    @property
+    def probed(self) -> Mapping[str, Trial]:
+        """Probes by plan key."""
+        return self.state.probes
 
-    def write(self, event: Json) -> None:
-        self.journal.append(event)
-        self.listener(event)
+    def append(self, event: Event) -> None:
+        """Record an event: the line is on the disk before the state and the listener know it."""
+        recorded = self.journal.append(event)
+        self.state.apply(recorded)
+        self.listener(recorded)
 
-    def found(self, kind: str) -> Json | None:
-        """The first event of a kind, from this or an earlier run."""
-        return next((e for e in self.journal.events if e["event"] == kind), None)
+    def write(self, event: Mapping[str, Any]) -> None:
+        """Record an event that is given as JSON."""
+        self.append(events.from_json(finite(event)))
 
     def note_failure(self, step: str, failure: Failure, *, plan_key: str | None = None) -> None:
-        """A step that failed beside the trials: batch, timing, report split or profile."""
-        self.failed.add((step, plan_key))
+        """Record a step that failed beside the trials: batch, timing, report split or profile."""
         trial = None if plan_key is None else self.trials.get(plan_key)
-        self.write(
-            {
-                "event": "failure",
-                "step": step,
-                "number": trial.number if trial else None,
-                "plan_key": plan_key,
-                "failure": failure.to_json(),
-            }
-        )
+        self.append(StepFailed(step, trial.number if trial else None, plan_key, failure))
 
     # --------------------------------------------------------------------------------- baseline
 
     def baseline(self) -> None:
         """Float outputs on the splits that are looked at, and the batch that is fastest."""
-        tuned = self.found("tuning")
-        if tuned is None:
-            tuned = {"event": "tuning", "batch": self._tuned_batch()}
-            self.write(tuned)
-        self.batch = tuned["batch"]
+        if self.state.batch is None:
+            self.append(events.BatchChosen(self._tuned_batch()))
+        self.batch = self.state.batch or 1
         self._reference(CALIBRATION)
         self._remark(self._reference(EVALUATION))
 
@@ -175,9 +156,8 @@ class Study:
                 f"Of the model's {self.judged.count} outputs {name!r} is judged; task.output "
                 "chooses another."
             )
-        if parts and not any(e.get("kind") == TASK for e in self.journal.events):
-            found = {"kind": TASK, "message": " ".join(parts), "layers": [], "figures": {}}
-            self.write({"event": "finding", **found})
+        if parts and not self.state.has_finding(TASK):
+            self.append(events.Finding(TASK, " ".join(parts)))
 
     def judged_json(self) -> Json:
         """For the report: the output's name, its shape for one sample, and what an answer is."""
@@ -261,16 +241,13 @@ class Study:
             f"the float model as given does not run on {self.device.name} ({failure.message}); "
             "the prepared one, which gives the same answers, stands for it"
         )
-        figures = {"stage": failure.stage}
-        remark = {"kind": FLOAT_MODEL, "message": message, "layers": [], "figures": figures}
-        self.write({"event": "finding", **remark})
+        self.append(events.Finding(FLOAT_MODEL, message, (), {"stage": failure.stage}))
         return True
 
     @property
     def float_plan(self) -> Json | None:
         """None: the file as it was given; else the plan of what stands for it."""
-        stands_in = any(e.get("kind") == FLOAT_MODEL for e in self.journal.events)
-        return Plan().to_json() if stands_in else None
+        return Plan().to_json() if self.state.has_finding(FLOAT_MODEL) else None
 
     def _job(self, plan: Plan | None, split: str, rows: int, *, chunks: int = 10) -> Json:
         chunk = self.chunk or max(self.batch, -(-rows // chunks))
@@ -296,7 +273,7 @@ class Study:
 
         None where it fails or has failed before.
         """
-        if (PROFILE, plan.key) in self.failed:
+        if self.state.has_failed(PROFILE, plan.key):
             return None
         (ticket,) = self.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
         if ticket.result is None:
@@ -304,9 +281,9 @@ class Study:
             self.note_failure(PROFILE, failure, plan_key=plan.key)
             return None
         named = {"plan_key": plan.key, "scheme": scheme, "integer_layers": integer_layers(plan)}
-        event = {"event": "profile", **named, **ticket.result}
-        self.write(event)
-        return event
+        event = events.PlanProfiled.of(finite(ticket.result), **named)
+        self.append(event)
+        return event.to_json()
 
     # --------------------------------------------------------------------------------- the loop
 
@@ -348,8 +325,9 @@ class Study:
         return [self._as_first_timed(known[p.key]) for p in ask.plans]
 
     def _as_first_timed(self, trial: Trial) -> Trial:
-        """What is timed again at the end must not send a resumed search another way."""
-        return dataclasses.replace(trial, latency=self.first_timed.get(trial.number, trial.latency))
+        """Return the first timing, so that a resumed search repeats its decisions."""
+        first = self.state.first_timing(trial.number)
+        return trial if first is None else dataclasses.replace(trial, latency=first)
 
     def _round_for(self, plans: Iterable[Plan]) -> None:
         """Weights are rounded for the output when the first plan on their variant wants that."""
@@ -388,8 +366,8 @@ class Study:
         reference = self._reference(split)
         rows = min(self.probes, reference.rows) if probe else reference.rows
         earlier = [] if probe else [t for t in self.trials.values() if t.number < before]
-        rivals = _rivals(earlier) if self.racing else []
-        order = _hardest_first(earlier, rows) if rivals else None
+        beaten_by = rivals(earlier) if self.racing else []
+        order = hardest_first(earlier, rows) if beaten_by else None
         by_content = {t.content: t for t in earlier if t.content}
         numbers = {} if probe else self._numbers(fresh)
         leaders: dict[str, Candidate] = {}
@@ -399,7 +377,7 @@ class Study:
             number = -1 if probe else numbers[plan.key]
             view = scoring.Judge(reference, device=self.device.name, rows=rows, order=order)
             candidate = Candidate(
-                number, plan, note, view, rivals=rivals, by_content=by_content, leaders=leaders
+                number, plan, note, view, rivals=beaten_by, by_content=by_content, leaders=leaders
             )
             job = self._job(plan, split, rows, chunks=10 if order is None else RACE_CHUNKS)
             if order is not None:
@@ -434,9 +412,7 @@ class Study:
         return numbers
 
     def _conclude(self, trial: Trial, *, probe: bool) -> None:
-        known = self.probed if probe else self.trials
-        known[trial.plan.key] = trial
-        self.write({"event": "probe" if probe else "trial", "trial": trial.to_json()})
+        self.append(ProbeFinished(trial) if probe else TrialFinished(trial))
 
     # ---------------------------------------------------------------------------------- latency
 
@@ -446,7 +422,7 @@ class Study:
         A search stops timing when its time is up; the final figures are always made. What could
         not be timed before is left out.
         """
-        keys = [k for k in keys if (TIMING, k) not in self.failed]
+        keys = [k for k in keys if not self.state.has_failed(TIMING, k)]
         for start in range(0, len(keys), self.clock.timing.group):
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]
@@ -455,17 +431,9 @@ class Study:
                 if isinstance(found, Failure):
                     self.note_failure(TIMING, found, plan_key=key)
                 else:
-                    self._record_latency(key, found)
+                    self.append(self.state.timing_event(self.trials[key].number, found))
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
                 break
-
-    def _record_latency(self, key: str, latency: Latency) -> None:
-        trial = self.trials[key]
-        if trial.latency is not None:
-            latency = pooled(trial.latency, latency)
-        self.first_timed.setdefault(trial.number, latency)
-        self.trials[key] = dataclasses.replace(trial, latency=latency)
-        self.write({"event": "latency", "number": trial.number, "latency": latency.to_json()})
 
     def time_baseline(self) -> Latency | None:
         found = self.clock.baseline(self.float_plan)
@@ -476,16 +444,8 @@ class Study:
 
     def is_settled(self, key: str) -> bool:
         """Whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
-        events, number = self.journal.events, self.trials[key].number
-        times = sum(e["event"] == "latency" and e["number"] == number for e in events)
-        return times > 1 or (TIMING, key) in self.failed
-
-    def untimed_front(self) -> list[int]:
-        """Numbers of trials without a latency that no other beats in loss and size."""
-        seen = [t for t in self.trials.values() if t.error is None and t.loss is not None]
-        whole = [t for t in seen if not t.measurements[EVALUATION].stopped_early]
-        points = [(t.loss.value, float(t.size_bytes)) for t in whole if t.loss is not None]
-        return [whole[i].number for i in front(points) if whole[i].latency is None]
+        times = len(self.state.timings.get(self.trials[key].number, ()))
+        return times > 1 or self.state.has_failed(TIMING, key)
 
     # ------------------------------------------------------------------------------ final figures
 
@@ -495,7 +455,7 @@ class Study:
             return
         reference = self._reference(REPORT)
         todo = [k for k in keys if REPORT not in self.trials[k].measurements]
-        todo = [k for k in todo if (REPORT_SPLIT, k) not in self.failed]
+        todo = [k for k in todo if not self.state.has_failed(REPORT_SPLIT, k)]
         running: dict[int, tuple[str, Candidate]] = {}
         for key in todo:
             trial = self.trials[key]
@@ -509,62 +469,12 @@ class Study:
                 if ticket.failure is not None:
                     self.note_failure(REPORT_SPLIT, ticket.failure, plan_key=key)
                 else:
-                    found = candidate.view.measurement()
-                    self._attach(key, found)
                     number = self.trials[key].number
-                    data = {"number": number, "measurement": found.to_json()}
-                    self.write({"event": "measurement", **data})
+                    self.append(TrialMeasured(number, candidate.view.measurement()))
 
 
 def _go_on(message: Json) -> Json | None:
     return {"go": True} if "assembled" in message else None
-
-
-def _whole(trials: Sequence[Trial]) -> list[tuple[int, Loss]]:
-    """(bytes, loss) of the trials that saw all samples."""
-    seen = [(t.size_bytes, t.measurements.get(EVALUATION)) for t in trials]
-    return [(size, m.loss) for size, m in seen if m is not None and not m.stopped_early]
-
-
-def _rivals(trials: Sequence[Trial]) -> list[tuple[int, int]]:
-    """(bytes, changed answers) of all complete trials: what a newcomer must not lose to."""
-    return [(size, round(loss.value * loss.samples)) for size, loss in _whole(trials)]
-
-
-def _hardest_first(trials: Sequence[Trial], rows: int) -> NDArray[np.int64] | None:
-    """Samples in the order of how many trials changed their answer.
-
-    Plans mostly change the same answers, so that a plan which is no better than a smaller one has
-    shown that after a part of the samples: by counting, not by guessing.
-    """
-    import numpy as np
-
-    changes = np.zeros(rows, dtype=np.int64)
-    for _, loss in _whole(trials):
-        raw = np.frombuffer(bytes.fromhex(loss.agreement), dtype=np.uint8)
-        if loss.samples == rows and raw.size * 8 >= rows:
-            changes += 1 - np.unpackbits(raw)[:rows].astype(np.int64)
-    order: NDArray[np.int64] = np.argsort(-changes, kind="stable")
-    return order
-
-
-def replayed(events: Sequence[Json]) -> dict[int, Trial]:
-    """Trials in the order of their numbers, with what was measured of them later."""
-    trials: dict[int, Trial] = {}
-    for event in events:
-        if event["event"] == "trial":
-            trial = Trial.from_json(event["trial"])
-            trials[trial.number] = trial
-        elif event["event"] == "latency":
-            latency = Latency.from_json(event["latency"])
-            number = event["number"]
-            trials[number] = dataclasses.replace(trials[number], latency=latency)
-        elif event["event"] == "measurement":
-            found = Measurement.from_json(event["measurement"])
-            trial = trials[event["number"]]
-            merged = {**trial.measurements, found.split: found}
-            trials[event["number"]] = dataclasses.replace(trial, measurements=merged)
-    return dict(sorted(trials.items()))
 
 
 def _stopper(pool: Pool, ticket: Ticket) -> Callable[[], None]:

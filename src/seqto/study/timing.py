@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,28 +64,6 @@ class Clock:
         }
         (ticket,) = self._pool.map([job])
         return ticket.result or ticket.failure or Failure("time", "the device gave no times")
-
-
-def pooled(earlier: Latency, later: Latency) -> Latency:
-    """Two timings of one model, each beside a float session of its own.
-
-    Minutes lie between them: where they disagree, it was the machine, and the truth is between.
-    """
-    share = earlier.runs / (earlier.runs + later.runs)
-
-    def mean(name: str) -> float:
-        both = getattr(earlier, name), getattr(later, name)
-        return round(float(share * both[0] + (1 - share) * both[1]), 4)
-
-    return dataclasses.replace(
-        later,
-        median=mean("median"),
-        p90=mean("p90"),
-        ratio=mean("ratio"),
-        ratio_low=min(earlier.ratio_low, later.ratio_low),
-        ratio_high=max(earlier.ratio_high, later.ratio_high),
-        runs=earlier.runs + later.runs,
-    )
 
 
 def latency_from(

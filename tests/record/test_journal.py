@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import math
@@ -11,20 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_events import HEADER, TRIAL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqto.errors import JournalError
+from seqto.record.events import Event, Finding, RunEnded, TrialFinished
 from seqto.record.journal import Journal, read_events
 
-RECORDS: list[dict[str, Any]] = [
-    {"event": "header", "schema": 1, "model": {"name": "größe/模型 🙂"}},
-    {"event": "trial", "trial": {"number": 0, "loss": 0.1 + 0.2}},
-    {"event": "end", "reason": "done", "seconds": 1e-300},
+RECORDS: list[Event] = [
+    dataclasses.replace(HEADER, model={"name": "größe/模型 🙂", "sha256": ""}),
+    TrialFinished(dataclasses.replace(TRIAL, seconds=0.1 + 0.2)),
+    RunEnded("done", 1e-300),
 ]
+AFTER = Finding("after", "the cut")
 
 
-def _write(path: Path, records: list[dict[str, Any]]) -> None:
+def _write(path: Path, records: list[Event]) -> None:
     with Journal.open(path) as journal:
         for record in records:
             journal.append(record)
@@ -39,7 +43,7 @@ def test_what_is_appended_is_read_again(tmp_path: Path) -> None:
         assert journal.events == RECORDS
     assert read_events(path) == RECORDS
     assert path.read_text().splitlines() == [
-        json.dumps(record, separators=(",", ":")) for record in RECORDS
+        json.dumps(record.to_json(), separators=(",", ":")) for record in RECORDS
     ]
 
 
@@ -57,43 +61,42 @@ def test_a_journal_cut_at_every_byte_keeps_complete_records_and_still_appends(
         assert path.read_bytes() == content[:cut], "a reader changes nothing"
         with Journal.open(path) as journal:
             assert journal.events == complete
-            journal.append({"event": "after"})
-        assert read_events(path) == [*complete, {"event": "after"}]
+            journal.append(AFTER)
+        assert read_events(path) == [*complete, AFTER]
 
 
 undecodable = st.sampled_from(["\udc80", "\udcff"])  # how Python reads odd file names
 texts = st.text(st.characters(exclude_categories=["Cs"]) | undecodable, max_size=8)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
 
 
 @settings(deadline=None, max_examples=60)
-@given(records=st.lists(st.dictionaries(texts, values, max_size=4), max_size=5), data=st.data())
+@given(figures=st.lists(st.dictionaries(texts, values, max_size=4), max_size=5), data=st.data())
 def test_any_records_cut_anywhere_survive_and_still_append(
-    records: list[dict[str, Any]], data: st.DataObject
+    figures: list[dict[str, Any]], data: st.DataObject
 ) -> None:
-    records = [RECORDS[0], *records]  # without its header a torn file cannot be told to be ours
+    records = [
+        RECORDS[0],
+        *(Finding("any", "x", (), row) for row in figures),
+    ]  # without its header a torn file cannot be told to be ours
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.jsonl"
         _write(path, records)
         content = path.read_bytes()
-        assert [*map(_nulled, records)] == read_events(path)
+        assert records == read_events(path)
         path.write_bytes(content[: data.draw(st.integers(0, len(content)), label="cut")])
         kept = read_events(path)
-        assert kept == [*map(_nulled, records)][: len(kept)]
+        assert kept == records[: len(kept)]
         _write(path, records)
-        assert read_events(path) == [*kept, *map(_nulled, records)]
-
-
-def _nulled(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _nulled(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_nulled(entry) for entry in value]
-    return None if isinstance(value, float) and math.isinf(value) else value
+        assert read_events(path) == [*kept, *records]
 
 
 @pytest.mark.parametrize("tail", [b'{"event": "tr\n', b"\0" * 40 + b"\n", b"12\n", b"\xff\n"])
@@ -129,7 +132,9 @@ def test_a_torn_first_record_is_cut_off(tmp_path: Path, text: bytes) -> None:
 
 def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(b'{"event": "header"}\n{"event": NaN}\n{"event": "end"}\n')
+    _write(path, RECORDS)
+    first, _, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + b'{"event": NaN}\n' + last)
     before = path.read_bytes()
     for reader in (read_events, Journal.open):
         with pytest.raises(JournalError, match=r"line 2 of .*journal\.jsonl"):
@@ -139,28 +144,29 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -
 
 
 def test_numbers_that_json_has_no_word_for_become_null_at_once(tmp_path: Path) -> None:
-    event = {"event": "x", "a": math.nan, "b": [math.inf, (1.5, -math.inf)], "c": {"d": 5e-324}}
+    figures = {"a": math.nan, "b": [math.inf, (1.5, -math.inf)], "c": {"d": 5e-324}}
     with Journal.open(tmp_path / "journal.jsonl") as journal:
-        journal.append(event)
-        expected = [{"event": "x", "a": None, "b": [None, [1.5, None]], "c": {"d": 5e-324}}]
-        assert journal.events == expected == read_events(journal.path)
-    assert math.isnan(event["a"]), "the caller's record is left alone"  # type: ignore[arg-type]
+        journal.append(RECORDS[0])
+        journal.append(Finding("x", "y", (), figures))
+        nulls = Finding("x", "y", (), {"a": None, "b": [None, [1.5, None]], "c": {"d": 5e-324}})
+        assert journal.events == [RECORDS[0], nulls] == read_events(journal.path)
+    assert math.isnan(figures["a"]), "the caller's record is left alone"  # type: ignore[arg-type]
 
 
 def test_events_cannot_be_changed_from_outside(tmp_path: Path) -> None:
-    event: dict[str, Any] = {"event": "x", "layers": ["a"]}
+    event = Finding("x", "y", (), {"layers": ["a"]})
     with Journal.open(tmp_path / "journal.jsonl") as journal:
         journal.append(event)
-        event["layers"].append("b")
+        event.figures["layers"].append("b")
         journal.events.clear()
-        assert journal.events == [{"event": "x", "layers": ["a"]}]
+        assert journal.events == [Finding("x", "y", (), {"layers": ["a"]})]
 
 
 def test_a_record_that_is_not_json_is_a_bug_and_leaves_no_trace(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "journal.jsonl") as journal:
         journal.append(RECORDS[0])
         with pytest.raises(TypeError):
-            journal.append({"event": "x", "value": object()})
+            journal.append(Finding("x", "y", (), {"value": object()}))
         journal.append(RECORDS[1])
         assert read_events(journal.path) == journal.events == RECORDS[:2]
 
@@ -178,8 +184,9 @@ def test_another_process_is_refused_with_the_pid_and_a_kill_frees_the_lock(tmp_p
     path = tmp_path / "journal.jsonl"
     code = (
         "import sys, time; from seqto.record.journal import Journal\n"
+        "from seqto.record.events import RunEnded\n"
         "j = Journal.open(sys.argv[1])\n"
-        "j.append({'event': 'header'}); print('open', flush=True); time.sleep(60)"
+        "j.append(RunEnded('done', 1.0)); print('open', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(path)],
@@ -190,10 +197,10 @@ def test_another_process_is_refused_with_the_pid_and_a_kill_frees_the_lock(tmp_p
         assert other.stdout.readline() == b"open\n"
         with pytest.raises(JournalError, match=rf"another seqto process \(pid {other.pid}\)"):
             Journal.open(path)
-        assert read_events(path) == [{"event": "header"}], "readers need no lock"
+        assert read_events(path) == [RunEnded("done", 1.0)], "readers need no lock"
         other.kill()
     with Journal.open(path) as journal:
-        assert journal.events == [{"event": "header"}]
+        assert journal.events == [RunEnded("done", 1.0)]
 
 
 def _full_disk(_descriptor: int, *_rest: object) -> int:

@@ -1,0 +1,207 @@
+"""The state of a run: what its events say together. The only reader of events.
+
+`Study` owns one state and applies each event as it is written; a resumed call, the reports, the
+live page and `seqto export` get theirs by `replay`. Both ways give equal states.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import assert_never
+
+from seqto.errors import JournalError
+from seqto.record.events import (
+    MENU,
+    BaselineMeasured,
+    BatchChosen,
+    Event,
+    Finding,
+    Int8ProductsTested,
+    LayersRanked,
+    PlanProfiled,
+    ProbeFinished,
+    RunEnded,
+    RunStarted,
+    SchemesTried,
+    SettingsChanged,
+    StepFailed,
+    TrialFinished,
+    TrialMeasured,
+    TrialTimed,
+)
+from seqto.record.journal import read_events
+from seqto.record.trial import Trial
+from seqto.records import Json, Latency
+
+
+@dataclass(slots=True)
+class RunState:
+    """All that is known of a run. Readers change nothing; only `apply` does."""
+
+    header: RunStarted | None = None
+    settings: Json = field(default_factory=dict)  # of the last call
+    batch: int | None = None
+    int8_products: Int8ProductsTested | None = None
+    baseline: BaselineMeasured | None = None
+    analysis: LayersRanked | None = None
+    tried: dict[str, SchemesTried] = field(default_factory=dict)  # by key of the choices
+    default_key: str | None = None  # plan of the fully quantized model, of the last call
+    trials: dict[int, Trial] = field(default_factory=dict)  # by number, in the order of finishing
+    by_key: dict[str, Trial] = field(default_factory=dict)  # the same trials by plan key
+    probes: dict[str, Trial] = field(default_factory=dict)  # by plan key
+    timings: dict[int, list[Latency]] = field(default_factory=dict)  # as recorded
+    profiles: dict[tuple[str, str], PlanProfiled] = field(default_factory=dict)
+    failures: list[StepFailed] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    ended: RunEnded | None = None  # None: still running, or going on after an end
+
+    def apply(self, event: Event) -> None:  # noqa: PLR0912  (one branch for each kind)
+        """Take in one event; events come in the order of the journal."""
+        match event:
+            case RunStarted():
+                self.header = event
+                self._begin_call(event.settings)
+            case SettingsChanged():
+                self._begin_call(event.settings)
+            case BatchChosen():
+                self.batch = event.batch
+            case Int8ProductsTested():
+                self.int8_products = event
+            case BaselineMeasured():
+                self.baseline = event
+            case LayersRanked():
+                self.analysis = event
+            case SchemesTried():
+                self.tried[event.choices_key] = event
+                self.default_key = event.default_key
+            case PlanProfiled():
+                self.profiles[event.plan_key, event.scheme] = event
+            case ProbeFinished():
+                self.probes[event.trial.plan.key] = event.trial
+                self.ended = None
+            case TrialFinished():
+                self._put(event.trial)
+                self.ended = None
+            case TrialTimed():
+                self._add_timing(event)
+            case TrialMeasured():
+                trial = self._trial(event.number)
+                merged = {**trial.measurements, event.measurement.split: event.measurement}
+                self._put(dataclasses.replace(trial, measurements=merged))
+            case StepFailed():
+                self.failures.append(event)
+            case Finding():
+                if event not in self.findings:  # a resumed call may find the same again
+                    self.findings.append(event)
+            case RunEnded():
+                self.ended = event
+            case _:
+                assert_never(event)
+
+    @property
+    def status(self) -> str:
+        return "running" if self.ended is None else self.ended.reason
+
+    @property
+    def numbered(self) -> list[Trial]:
+        """The trials in the order of their numbers; the journal has them as they finished."""
+        return [self.trials[number] for number in sorted(self.trials)]
+
+    def has_failed(self, step: str, plan_key: str | None) -> bool:
+        """Whether a step failed before; it is not tried again."""
+        return any(f.step == step and f.plan_key == plan_key for f in self.failures)
+
+    def has_finding(self, kind: str) -> bool:
+        return any(f.kind == kind for f in self.findings)
+
+    def first_timing(self, number: int) -> Latency | None:
+        """The timing that the search has seen."""
+        return next(iter(self.timings.get(number, ())), None)
+
+    def timing_event(self, number: int, latency: Latency) -> TrialTimed:
+        """Return the event that records one timing in the format of this run."""
+        earlier = self._trial(number).latency
+        if self._timings_are_pooled and earlier is not None:
+            latency = pooled(earlier, latency)
+        return TrialTimed(number, latency)
+
+    @property
+    def _timings_are_pooled(self) -> bool:
+        return self.header is not None and self.header.schema < 2
+
+    def _begin_call(self, settings: object) -> None:
+        assert isinstance(settings, dict)
+        self.settings = settings
+        self.ended = None
+        # other settings may give other choices: what was not offered before is said anew
+        self.findings = [f for f in self.findings if f.kind != MENU]
+
+    def _add_timing(self, event: TrialTimed) -> None:
+        trial = self._trial(event.number)
+        self.timings.setdefault(event.number, []).append(event.latency)
+        latency = event.latency
+        if trial.latency is not None and not self._timings_are_pooled:
+            latency = pooled(trial.latency, latency)
+        self._put(dataclasses.replace(trial, latency=latency))
+
+    def _put(self, trial: Trial) -> None:
+        self.trials[trial.number] = trial
+        self.by_key[trial.plan.key] = trial
+
+    def _trial(self, number: int) -> Trial:
+        if number not in self.trials:
+            raise JournalError(
+                f"the journal has a figure of trial {number} before the trial itself: the file "
+                "was changed by something else; restore it, or start a run in a new folder"
+            )
+        return self.trials[number]
+
+
+def replay(events: Iterable[Event]) -> RunState:
+    """Return the state after some events."""
+    state = RunState()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def read_state(journal: str | os.PathLike[str]) -> RunState:
+    """Return the state that a journal file tells; takes no lock, a live file is fine."""
+    try:
+        return replay(read_events(journal))
+    except JournalError as error:
+        if str(Path(journal)) in str(error):
+            raise
+        raise JournalError(f"{str(Path(journal))!r}: {error}") from error
+
+
+def pooled(earlier: Latency, later: Latency) -> Latency:
+    """Return the mean of two timings of one model, each beside a float session of its own.
+
+    Means are weighted by the number of runs; the interval is the union of both, since minutes lie
+    between them and the state of the machine differs by more than either interval shows.
+    """
+    share = earlier.runs / (earlier.runs + later.runs)
+
+    def mean(name: str) -> float:
+        both = getattr(earlier, name), getattr(later, name)
+        return round(float(share * both[0] + (1 - share) * both[1]), 4)
+
+    return dataclasses.replace(
+        later,
+        median=mean("median"),
+        p90=mean("p90"),
+        ratio=mean("ratio"),
+        ratio_low=min(earlier.ratio_low, later.ratio_low),
+        ratio_high=max(earlier.ratio_high, later.ratio_high),
+        runs=earlier.runs + later.runs,
+        peak_memory_bytes=later.peak_memory_bytes
+        if later.peak_memory_bytes is not None
+        else earlier.peak_memory_bytes,
+        load_ms=later.load_ms if later.load_ms is not None else earlier.load_ms,
+        extra={**earlier.extra, **later.extra},
+    )

@@ -1,0 +1,231 @@
+"""The report as plain JSON: a pure function of a run's state, of unfinished runs too.
+
+All other reports are made from what `build_report` returns, so they agree by construction.
+docs/report-schema.md says what each field means; assets/report.schema.json says it to machines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from seqto.record.events import Finding, PlanProfiled, StepFailed
+from seqto.record.replay import RunState
+from seqto.record.trial import Trial, baseline_scores_of, figures_of, scores_of
+from seqto.records import EVALUATION, REPORT, Json, Latency, Measurement
+from seqto.report import wording
+from seqto.selection.objectives import OBJECTIVES, figure_of
+from seqto.selection.recommend import Recommendation, kept_float, quantizable_layers, recommend
+
+SCHEMA = 1
+
+
+def build_report(state: RunState) -> Json:
+    """Return the whole result as plain JSON. Needs no file, no clock and no model."""
+    chosen = recommend(state)
+    open_layers = quantizable_layers(state)
+    trials = [_trial(state, t, open_layers) for t in _with_copies(state.numbered)]
+    report: Json = {
+        "schema": SCHEMA,
+        "status": state.status,
+        "seconds": state.ended.seconds if state.ended else None,
+        **_of_header(state, open_layers),
+        "settings": state.settings,
+        "int8_products": _int8_products(state),
+        "placement": _placement(state, chosen),
+        "analysis": None
+        if state.analysis is None
+        else {"samples": state.analysis.samples, "seconds": state.analysis.seconds},
+        "output": state.baseline.output if state.baseline else None,
+        "baseline": _baseline(state),
+        "objectives": list(chosen.objectives),
+        "ranked_by": list(chosen.ranked_by),
+        "counts": {
+            "trials": len(trials),
+            "failed": sum(t["error"] is not None for t in trials),
+            "stopped_early": sum(t["stopped_early"] for t in trials),
+            "same_model": sum(t["same_as"] is not None for t in trials),
+            "probes": len(state.probes),
+        },
+        "trials": trials,
+        "front": list(chosen.front),
+        "recommended": dict(chosen.picks),
+        "fully_quantized": chosen.fully_quantized,
+        "findings": [_without_tag(f) for f in state.findings],
+        "failures": [_without_tag(f) for f in state.failures],
+        "profile": [_without_tag(p) for p in state.profiles.values()],
+    }
+    report["warnings"] = wording.warnings(report)
+    finite: Json = _finite(report)
+    return finite
+
+
+def _of_header(state: RunState, open_layers: Sequence[str]) -> Json:
+    header = state.header
+    model = {} if header is None else {k: v for k, v in header.model.items() if k != "layers"}
+    return {
+        "model": {**model, "layers": _layers(state, open_layers)},
+        "prepared": header.prepared if header else None,
+        "environment": {
+            "seqto": header.seqto if header else None,
+            **(header.environment if header else {}),
+        },
+        "data": header.data if header else {},
+        "device": header.device if header else {},
+    }
+
+
+def _without_tag(event: Finding | StepFailed | PlanProfiled) -> Json:
+    return {k: v for k, v in event.to_json().items() if k != "event"}
+
+
+def _int8_products(state: RunState) -> Json | None:
+    tested = state.int8_products
+    if tested is None:
+        return None
+    return {
+        "result": tested.result,
+        "operators": dict(tested.operators),
+        "reason": tested.reason,
+    }
+
+
+def _placement(state: RunState, chosen: Recommendation) -> Json | None:
+    """Where and as what the layers of the recommended trial ran, measured.
+
+    {trial, providers: {provider: [layer]}, kernels: {op: [layer]}}
+    """
+    if chosen.best is None:
+        return None
+    key = state.trials[chosen.best].plan.key
+    for profile in state.profiles.values():
+        if profile.plan_key == key and profile.placement:
+            return {
+                "trial": chosen.best,
+                "providers": _layers_by_value(profile.placement),
+                "kernels": _layers_by_value(profile.kernels or {}),
+            }
+    return None
+
+
+def _layers_by_value(values: Mapping[str, str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for layer, value in values.items():
+        groups.setdefault(value, []).append(layer)
+    return groups
+
+
+_ERRORS = ("qdq_err", "xmodel_err", "error", "damage", "rank", "qdq_sqnr_db", "xmodel_sqnr_db")
+
+
+def _layers(state: RunState, open_layers: Sequence[str]) -> list[Json]:
+    ranking = {row.layer: row for row in state.analysis.ranking} if state.analysis else {}
+    rows = []
+    for layer in state.header.layers if state.header else ():
+        error = ranking.get(layer.name)
+        rows.append(
+            {
+                "name": layer.name,
+                "op_type": layer.op_type,
+                "nodes": list(layer.nodes),
+                "parameters": layer.parameters,
+                "depthwise": layer.depthwise,
+                "output": layer.output,
+                "quantizable": layer.name in open_layers,
+                **{k: None if error is None else getattr(error, k) for k in _ERRORS},
+            }
+        )
+    return rows
+
+
+def _baseline(state: RunState) -> Json | None:
+    if state.baseline is None:
+        return None
+    accuracy = {**_float_accuracy(state.trials.values()), **state.baseline.accuracy}
+    return {
+        "size_bytes": state.baseline.size_bytes,
+        "latency_ms": _latency(state.baseline.latency),
+        "accuracy": accuracy.get(EVALUATION),
+        "report_split": {"accuracy": accuracy.get(REPORT)},
+    }
+
+
+def _float_accuracy(trials: Iterable[Trial]) -> dict[str, float]:
+    """By split, as measured beside a trial: the report split is run only at the end."""
+    measured = [m for t in trials for m in t.measurements.values() if not m.stopped_early]
+    scores = [(m.split, baseline_scores_of(m).get("accuracy")) for m in measured]
+    return {split: value for split, value in scores if value is not None}
+
+
+def _latency(latency: Latency | None) -> Json | None:
+    return None if latency is None else latency.to_json()
+
+
+def _measured(measurement: Measurement | None) -> Json:
+    """Loss and the task's figures on a split; null where they were not measured."""
+    names = ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau")
+    if measurement is None:
+        return {"loss": None, **dict.fromkeys(names), "scores": {}, "baseline_scores": {}}
+    # the per-sample bits stay in the journal: they are long, and only a resumed run needs them
+    loss = {k: v for k, v in measurement.loss.to_json().items() if k != "agreement"}
+    scores, before = scores_of(measurement), baseline_scores_of(measurement)
+    figures = figures_of(measurement)
+    values = (scores.get("accuracy"), before.get("accuracy"), *map(figures.get, names[2:]))
+    return {
+        "loss": loss,
+        **dict(zip(names, values, strict=True)),
+        "scores": dict(scores),
+        "baseline_scores": dict(before),
+    }
+
+
+def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
+    seen, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
+    plan = trial.plan.to_json()
+    return {
+        "number": trial.number,
+        "key": trial.plan.key,
+        "plan": plan["schemes"],
+        "transforms": plan["transforms"],
+        "excluded": kept_float(trial.plan, open_layers),
+        **_measured(seen),
+        "damage": None if seen is None else seen.damage,
+        "stopped_early": seen is not None and seen.stopped_early,
+        "report_split": None if held_out is None else _measured(held_out),
+        "objectives": {name: figure_of(trial, name, state.baseline) for name in OBJECTIVES},
+        "size_bytes": trial.size_bytes,
+        "sha256": trial.sha256,
+        "latency_ms": _latency(trial.latency),
+        "error": None if trial.error is None else trial.error.to_json(),
+        "seconds": trial.seconds,
+        "note": trial.note,
+        "same_as": trial.same_as,
+    }
+
+
+def _with_copies(trials: Sequence[Trial]) -> list[Trial]:
+    """A trial that is byte for byte an earlier one has that one's figures."""
+    by_number = {t.number: t for t in trials}
+    shown = []
+    for trial in trials:
+        twin = None if trial.same_as is None else by_number.get(trial.same_as)
+        if twin is None or trial.loss is not None or trial.error is not None:
+            shown.append(trial)
+            continue
+        copied = {k: getattr(twin, k) for k in ("measurements", "latency", "error")}
+        size, sha256 = trial.size_bytes or twin.size_bytes, trial.sha256 or twin.sha256
+        shown.append(dataclasses.replace(trial, size_bytes=size, sha256=sha256, **copied))
+    return shown
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity (a lossless layer's SQNR): such figures are null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value

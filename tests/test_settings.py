@@ -15,7 +15,8 @@ from seqto.record.journal import read_events
 
 PLUGINS = '''
 from dataclasses import dataclass
-from seqto.contracts import Ask, Plan
+from seqto import Plan
+from seqto.search.strategy import Ask
 
 @dataclass(frozen=True)
 class Sign:
@@ -33,6 +34,7 @@ class Sign:
 class Few:
     """The first `width` layers with weights in half precision, one plan each."""
     width: int = 1
+    needs = frozenset()
 
     def search(self, space, *, seed):
         names = [x.name for x in space.layers if x.weight][: self.width]

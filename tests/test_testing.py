@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from seqto.records import Json, Layer, Sample
 from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space
 from seqto.search.strategies.stepwise import Stepwise
-from seqto.search.strategy import Answers, Ask
+from seqto.search.strategy import Answers, Ask, Need
 from seqto.tasks.classification import Classification
 from seqto.testing.fakes import FakeDevice, FakeTask
 from seqto.testing.suites import check_data, check_device, check_strategy, check_task
@@ -121,12 +121,16 @@ def test_a_task_that_looks_at_neighbours_is_caught() -> None:
 class Stubborn:
     """Quantizes what the user excludes."""
 
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         yield Ask((Plan.of(space.default),))
 
 
 @dataclass(frozen=True)
 class Endless:
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         while True:
             yield Ask((Plan(),))
@@ -134,13 +138,28 @@ class Endless:
 
 @dataclass(frozen=True)
 class Inventive:
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         yield Ask((Plan.of({"nowhere": "fp16"}),))
 
 
+@dataclass(frozen=True)
+class Silent:
+    """Does not say what it needs."""
+
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+        yield Ask((Plan(),))
+
+
 @pytest.mark.parametrize(
     ("strategy", "message"),
-    [(Stubborn(), "as the user says"), (Endless(), "an end"), (Inventive(), "only layers")],
+    [
+        (Stubborn(), "as the user says"),
+        (Endless(), "an end"),
+        (Inventive(), "only layers"),
+        (Silent(), "`needs`"),
+    ],
 )
 def test_strategies_that_break_the_contract_are_caught(strategy: Any, message: str) -> None:
     with pytest.raises(AssertionError, match=message):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seqto.record.trial import Trial
     from seqto.records import Layer, Measurement
     from seqto.schemes.scheme import Scheme
-    from seqto.search.strategy import Strategy
+    from seqto.search.strategy import Need, Strategy
     from seqto.tasks.task import Task
 
 _ERRORS = (
@@ -46,6 +46,7 @@ _HOMES = {
     "Session": "seqto.devices.device",
     "Layer": "seqto.records",
     "Measurement": "seqto.records",
+    "Need": "seqto.search.strategy",
     "Plan": "seqto.assembly.plan",
     "Scheme": "seqto.schemes.scheme",
     "Strategy": "seqto.search.strategy",
@@ -64,6 +65,7 @@ __all__ = [
     "Layer",
     "Measurement",
     "ModelError",
+    "Need",
     "Plan",
     "PlanError",
     "Result",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import seqto
 from seqto.search.strategy import Ask
@@ -24,12 +25,15 @@ class LargestFirst:
     """Its fields are its settings."""
 
     limit: float = 0.05
-    scheme: str = "weight-s8"  # the first of a layer's menu that begins so
+    scheme: str = "weight-s8-channel"  # its code; the rounding of the weights may be another
+    needs: ClassVar = frozenset({seqto.Need.WIDE_CHOICES})  # more than the mode's scheme in `menu`
 
     def search(self, space, *, seed):
         del seed  # nothing is drawn here
+        wanted = seqto.Scheme.parse(self.scheme)
         menu = {
-            n: [c for c in codes if c.startswith(self.scheme)] for n, codes in space.menu.items()
+            name: [s for s in schemes if s.without_output_rounding() == wanted]
+            for name, schemes in space.menu.items()
         }
         sizes = {x.name: x.parameters for x in space.layers if menu[x.name]}
         chosen = {}

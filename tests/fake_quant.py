@@ -25,8 +25,9 @@ from seqto.model.layers import OUTPUT_OP, SAME_SCALE_OPS
 from seqto.model.prepare import upgrade
 from seqto.records import Layer
 from seqto.schemes import integers
-from seqto.schemes.part import quantized_weight
 from seqto.schemes.scheme import FP32, Scheme
+from seqto.schemes.static_int import StaticInt
+from seqto.schemes.types import IntType
 
 Array = NDArray[Any]
 
@@ -36,7 +37,7 @@ class Value:
     """A tensor, and the grid on which a static producer has rounded it."""
 
     array: Array
-    activation: str = ""
+    activation: IntType | None = None
     method: str = ""
     scale: Any = None
     zero: Any = None
@@ -82,7 +83,7 @@ def _layer(
     *,
     float_end: set[str],
 ) -> Value:
-    static = scheme.kind == "static"
+    static = isinstance(scheme, StaticInt)
     if layer.op_type in SAME_SCALE_OPS and not values[layer.inputs[0]].activation:
         static = False  # what only moves floats is left float, as stock leaves it
     read = {
@@ -98,7 +99,7 @@ def _layer(
     if layer.op_type in SAME_SCALE_OPS:
         first = read[layer.inputs[0]]
         kept = _qdq(result, first.scale, first.zero, first.activation)
-        return Value(kept, scheme.activation, scheme.ranges or "minmax", first.scale, first.zero)
+        return Value(kept, scheme.activation, scheme.ranges, first.scale, first.zero)
     return _rounded(assembler, layer.output, result, scheme)
 
 
@@ -106,13 +107,11 @@ def _read(assembler: Assembler, name: str, value: Value, scheme: Scheme) -> Valu
     if value.activation == scheme.activation:
         return value
     method = value.method or scheme.ranges
-    return _rounded(
-        assembler, name, value.array, Scheme("static", "", scheme.activation, ranges=method)
-    )
+    return _rounded(assembler, name, value.array, StaticInt(None, scheme.activation, ranges=method))
 
 
 def _rounded(assembler: Assembler, name: str, array: Array, scheme: Scheme) -> Value:
-    method = scheme.ranges or "minmax"
+    method = scheme.ranges
     low, high = assembler.statistics.range_of(name, method)
     scale, zero = integers.affine(
         np.float32(low), np.float32(high), scheme.activation, symmetric=False
@@ -121,7 +120,7 @@ def _rounded(assembler: Assembler, name: str, array: Array, scheme: Scheme) -> V
     return Value(made, scheme.activation, method, scale, zero)
 
 
-def _qdq(array: Array, scale: Any, zero: Any, activation: str) -> Array:
+def _qdq(array: Array, scale: Any, zero: Any, activation: IntType) -> Array:
     data = integers.round_to(array, scale, zero, activation)
     return integers.Quantized(data, scale, zero, None).restore()
 
@@ -133,10 +132,10 @@ def _constants(
         return {}
     if scheme.kind == "fp16":
         return {layer.weight: assembler.weight(layer).astype(np.float16).astype(np.float32)}
-    q = quantized_weight(layer, scheme, assembler)
+    q = scheme.quantized_weight(layer, assembler)
     found = {layer.weight: q.restore()}
     bias = assembler.bias(layer)
-    if scheme.kind == "static" and bias is not None and scheme.bias != "float":
+    if isinstance(scheme, StaticInt) and bias is not None and not scheme.float_bias:
         step = np.asarray(np.float32(first.scale) * q.scale, dtype=np.float32)
         data, _ = integers.quantize_bias(bias, step)
         found[layer.bias or ""] = (data.astype(np.float32) * step).astype(np.float32)

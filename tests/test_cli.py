@@ -21,6 +21,7 @@ from PIL import Image
 import nets
 import runs
 import seqto
+from seqto import plugins
 from seqto.cli.main import main
 from seqto.study.setup import distinct_names
 
@@ -325,10 +326,11 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
 class Look:
     """Asks for nothing and remembers what it might have chosen from."""
 
+    needs: frozenset[seqto.Need]
     menu: set[str] = dataclasses.field(default_factory=set)
 
     def search(self, space: Any, *, seed: int) -> Any:
-        self.menu |= {code for codes in space.menu.values() for code in codes}
+        self.menu |= {str(scheme) for schemes in space.menu.values() for scheme in schemes}
         yield from ()
 
 
@@ -350,7 +352,7 @@ def test_a_dry_run_shows_the_menu_of_the_run(
         words += ["--set", f"{key}={value}"]
     assert main(words) == 0
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("menu: ")]
-    look = Look()
+    look = Look(plugins.find("seqto.strategies", settings["search.strategy"]).needs)
     overrides = {key.replace(".", "__"): value for key, value in settings.items()}
     seqto.tune(config=config, out=tmp_path / "run", strategy=look, **overrides)
     assert set(line.removeprefix("menu: ").split(", ")) == look.menu

@@ -19,10 +19,11 @@ from seqto.devices import saturation
 from seqto.devices.ort import Ort
 from seqto.diagnosis import explain, isolated_layers, measure
 from seqto.diagnosis.measure import Scene, gather
-from seqto.diagnosis.remedies import changed, cures
+from seqto.diagnosis.remedies import cures, with_scheme_fields
 from seqto.errors import PlanError
 from seqto.model.prepare import prepare
 from seqto.records import Json
+from seqto.schemes.types import INT_TYPES, S7
 from seqto.search.choices import default_schemes
 
 Floats = NDArray[np.float32]
@@ -77,7 +78,11 @@ def _scene(
     feeds: list[Mapping[str, NDArray[Any]]] = [{"x": x[None]} for x in samples]
     statistics = calibrate(prepared, lambda: feeds).statistics
     schemes = default_schemes(
-        prepared.layers, mode=mode, weight=weight, activation=activation, granularity=granularity
+        prepared.layers,
+        mode=mode,
+        weight=INT_TYPES[weight],
+        activation=INT_TYPES[activation],
+        per_channel=granularity == "channel",
     )
     return Scene(
         Assembler(prepared, statistics), Plan.of(schemes), feeds, Ort(), Ort(optimize=False)
@@ -237,7 +242,7 @@ def test_a_saturating_bias_is_named_with_its_layer_and_count() -> None:
 def test_a_float_bias_that_the_runtime_makes_int32_is_found_out() -> None:
     """ONNX Runtime quantizes float biases of static layers when it loads, and +1.0 turns -2³¹."""
     scene = _scene(_dying(), _uniform(4, 16), weight="u8")
-    plan = changed(scene.plan, bias="float")
+    plan = with_scheme_fields(scene.plan, float_bias=True)
     found = _diagnosed(dataclasses.replace(scene, plan=plan))
     figures = found["bias"]["figures"]["layers"]["dead"]
     assert figures["exact_err"] < 0.05  # as a file it is without fault
@@ -416,11 +421,11 @@ def test_a_cure_changes_only_what_it_means() -> None:
             "four": "static-s4-u8-channel",
         }
     )
-    assert dict(changed(plan, weight="s7").schemes) == {
-        **dict(plan.schemes),
+    assert with_scheme_fields(plan, weight=S7).to_json()["schemes"] == {
+        **plan.to_json()["schemes"],
         "conv": "static-s7-s8-tensor",
     }
-    assert dict(cures(plan)["u8"].schemes) == {
+    assert cures(plan)["u8"].to_json()["schemes"] == {
         "conv": "static-u8-u8-channel-bias-float",
         "add": "static-u8",
         "fc": "weight-s8-channel",

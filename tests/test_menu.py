@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from seqto.devices.ort import Ort
 from seqto.records import Layer
+from seqto.schemes.scheme import FP16, Scheme
 from seqto.search import choices
 
 LAYERS = (
@@ -14,10 +15,11 @@ BYTES = {x.name: 4 * x.parameters for x in LAYERS}
 
 
 def offered(**more: object) -> dict[str, tuple[str, ...]]:
+    """Layer → codes."""
     settings: dict[str, object] = {"weight_bytes": BYTES, "roundable": frozenset({"conv", "fc"})}
     constraints = more.pop("constraints", choices.Constraints())
-    found, _ = choices.full_menu(LAYERS, Ort(), constraints, **{**settings, **more})  # type: ignore[arg-type]
-    return found
+    found, _ = choices.all_choices(LAYERS, Ort(), constraints, **{**settings, **more})  # type: ignore[arg-type]
+    return {name: tuple(str(s) for s in schemes) for name, schemes in found.items()}
 
 
 def test_p8_takes_the_place_of_s7_where_it_can_be_made() -> None:
@@ -33,11 +35,11 @@ def test_without_time_nothing_runs_on_integers() -> None:
     assert not [c for codes in found.values() for c in codes if c.startswith(("static", "dynamic"))]
     assert found["add"] == ("fp32",)
     assert "weight-s8-channel-round-output" in found["conv"]
-    _, rows = choices.full_menu(
+    _, rows = choices.all_choices(
         LAYERS, Ort(), choices.Constraints(), weight_bytes=BYTES, timed=False
     )
-    (row,) = [r for r in rows if r["code"] == "an integer kernel"]
-    assert set(row["layers"]) == {"conv", "dw", "add", "fc"}
+    (row,) = [r for r in rows if r.what == "an integer kernel"]
+    assert set(row.layers) == {"conv", "dw", "add", "fc"}
 
 
 def test_a_target_that_is_integer_only_keeps_its_kernels_without_time() -> None:
@@ -48,4 +50,11 @@ def test_a_target_that_is_integer_only_keeps_its_kernels_without_time() -> None:
 
 def test_a_menu_that_is_asked_for_stays_as_it_is() -> None:
     asked = ("static-u8-u8-channel-bias-float", "weight-s8-channel")
-    assert offered(timed=False, only=asked)["conv"] == ("fp32", *asked)
+    only = [Scheme.parse(code) for code in asked]
+    assert offered(timed=False, only=only)["conv"] == ("fp32", *asked)
+
+
+def test_half_precision_that_is_asked_for_is_offered_to_layers_with_weights() -> None:
+    found = offered(only=[FP16])
+    assert found["conv"] == ("fp32", "fp16")
+    assert found["add"] == ("fp32", "static-u8")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import runs
 from seqto import Result, tune
 from seqto.assembly.plan import Plan
-from seqto.search.strategy import Ask
+from seqto.search.strategy import Ask, Need
 from seqto.study.running_trial import Candidate
 from seqto.tasks.classification import Classification
 from seqto.tasks.scoring import Judge, Reference
@@ -70,6 +70,8 @@ def test_what_is_stopped_would_have_been_dominated(seed: int, size: int, changed
 
 class GoodThenBad:
     """First a small plan that loses little, then larger ones that lose more."""
+
+    needs = frozenset[Need]()
 
     def search(self, space: Any, *, seed: int) -> Any:
         weighted = [x.name for x in space.layers if x.weight]

@@ -17,7 +17,7 @@ from seqto.assembly.plan import Plan
 from seqto.data.splits import split_rows
 from seqto.errors import JournalError, PlanError
 from seqto.record.journal import Journal
-from seqto.search.strategy import Ask
+from seqto.search.strategy import Ask, Need
 
 DEVICE = '''
 from dataclasses import dataclass, field
@@ -88,6 +88,7 @@ class Listed:
     """Asks for one plan a place: that layer with weights in half precision."""
 
     places: tuple[int, ...]
+    needs = frozenset[Need]()
 
     def search(self, space: Any, *, seed: int) -> Any:
         names = [x.name for x in space.layers if x.weight]

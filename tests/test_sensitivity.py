@@ -21,6 +21,7 @@ from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.diagnosis.layer_errors import decibel, layer_errors, rank
 from seqto.model.prepare import prepare
+from seqto.schemes.types import S8
 from seqto.search.choices import default_schemes
 
 
@@ -34,8 +35,8 @@ def assembler_for(proto: Any) -> Assembler:
     return Assembler(prepared, calibrate(prepared, lambda: feeds(8)).statistics)
 
 
-def full(assembler: Assembler, **changes: str) -> Plan:
-    kept = {"mode": "static", "weight": "s8", "activation": "s8", "granularity": "tensor"}
+def full(assembler: Assembler, **changes: Any) -> Plan:
+    kept = {"mode": "static", "weight": S8, "activation": S8, "per_channel": False}
     return Plan.of(default_schemes(assembler.prepared.layers, **{**kept, **changes}))
 
 
@@ -102,7 +103,7 @@ def test_layers_without_quantized_outputs_have_the_error_of_their_weights(
     mode: str, granularity: str
 ) -> None:
     assembler = assembler_for(nets.residual())
-    plan = full(assembler, mode=mode, granularity=granularity)
+    plan = full(assembler, mode=mode, per_channel=granularity == "channel")
     rows = layer_errors(assembler, plan, feeds(2))
     assert {r["layer"] for r in rows} == {x.name for x in assembler.prepared.layers if x.weight}
     assert all(0 < r["qdq_err"] < 0.05 for r in rows)
@@ -130,7 +131,7 @@ def test_the_weights_error_is_that_of_onnxruntimes_debug_tool(tmp_path: Path) ->
     onnx.save_model(theirs, str(stock_path))
     weights = {x.weight: x for x in prepared.layers if x.weight}
     matched = qdq_loss_debug.create_weight_matching(str(float_path), str(stock_path))
-    plan = full(assembler, mode="weight", granularity="tensor")
+    plan = full(assembler, mode="weight")
     rows = {r["layer"]: r["qdq_err"] for r in layer_errors(assembler, plan, feeds(1))}
     seen = 0
     for name, pair in matched.items():

@@ -55,6 +55,7 @@ class Waves:
 class Few:
     """The first `width` layers with weights in half precision, one plan each."""
     width: int = 1
+    needs = frozenset()
 
     def search(self, space, *, seed):
         names = [x.name for x in space.layers if x.weight][: self.width]

@@ -35,6 +35,7 @@ from seqto.model.files import load
 from seqto.model.layers import OUTPUT_OP
 from seqto.model.prepare import Prepared, prepare
 from seqto.records import Layer
+from seqto.schemes.types import INT_TYPES, U8
 from seqto.search.choices import default_schemes
 
 Feeds = list[dict[str, NDArray[Any]]]
@@ -83,9 +84,9 @@ def uniform(
     schemes = default_schemes(
         layers,
         mode="static",
-        weight=weight,
-        activation=activation,
-        granularity="channel" if per_channel else "tensor",
+        weight=INT_TYPES[weight],
+        activation=INT_TYPES[activation],
+        per_channel=per_channel,
     )
     gone = set(exclude)
     made_float = {layer.output for layer in layers if layer.name in gone}
@@ -241,9 +242,9 @@ def test_a_dynamic_plan_gives_the_answers_of_quantize_dynamic(
         default_schemes(
             prepared.layers,
             mode="dynamic",
-            weight=weight,
-            activation="",
-            granularity="channel" if per_channel else "tensor",
+            weight=INT_TYPES[weight],
+            activation=U8,
+            per_channel=per_channel,
         )
     )
     ours = assembled(prepared, feeds, plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from seqto.records import InputSpec, Json, Layer, Sample
 from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space
 from seqto.search.strategies.stepwise import Stepwise
-from seqto.search.strategy import Answers, Ask
+from seqto.search.strategy import Answers, Ask, Need
 from seqto.tasks.classification import Classification
 from seqto.testing.fakes import FakeDevice, FakeTask, small_model
 from seqto.testing.suites import (
@@ -141,12 +141,16 @@ def test_a_task_that_looks_at_neighbours_is_caught() -> None:
 class Stubborn:
     """Quantizes what the user excludes."""
 
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         yield Ask((Plan.of(space.default),))
 
 
 @dataclass(frozen=True)
 class Endless:
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         while True:
             yield Ask((Plan(),))
@@ -154,13 +158,28 @@ class Endless:
 
 @dataclass(frozen=True)
 class Inventive:
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         yield Ask((Plan.of({"nowhere": "fp16"}),))
 
 
+@dataclass(frozen=True)
+class Silent:
+    """Does not say what it needs."""
+
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+        yield Ask((Plan(),))
+
+
 @pytest.mark.parametrize(
     ("strategy", "message"),
-    [(Stubborn(), "as the user says"), (Endless(), "an end"), (Inventive(), "only layers")],
+    [
+        (Stubborn(), "as the user says"),
+        (Endless(), "an end"),
+        (Inventive(), "only layers"),
+        (Silent(), "`needs`"),
+    ],
 )
 def test_strategies_that_break_the_contract_are_caught(strategy: Any, message: str) -> None:
     with pytest.raises(AssertionError, match=message):

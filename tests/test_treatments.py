@@ -51,7 +51,7 @@ def test_bias_correction_is_a_transform_that_can_be_asked_for_alone(
         folder, tmp_path, quantize__transforms=["bias-correction"], search__strategy=strategy
     )
     assert [p.name for p in (tmp_path / "variants").iterdir()] == ["base"]
-    treated = {t.plan.transforms for t in result.trials}
+    treated = {t.plan.transform_codes for t in result.trials}
     assert treated == {CORRECTED} if strategy == "stepwise" else CORRECTED in treated
     assert all(t.error is None for t in result.trials)
 
@@ -69,7 +69,7 @@ def test_bias_correction_is_a_treatment_that_can_be_offered_alone(
     )
     assert (tmp_path / "variants" / "base" / "model.onnx").is_file()
     assert (tmp_path / "variants" / "base" / "statistics.npz").is_file()
-    plans = [t.plan.transforms for t in result.trials]
+    plans = [t.plan.transform_codes for t in result.trials]
     assert set(plans) == {(), CORRECTED}
     assert list((tmp_path / "models").glob("trial-*.onnx"))
 

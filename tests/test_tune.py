@@ -26,7 +26,7 @@ from seqto.devices import saturation
 from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, JournalError
 from seqto.model.files import sha256_of_file
-from seqto.search.strategy import Ask
+from seqto.search.strategy import Ask, Need
 from seqto.transforms.variants import variant_of
 
 
@@ -597,6 +597,7 @@ class TimedPair:
     """Asks for two plans with their times, and remembers what it was told."""
 
     seen: list[float] = dataclasses.field(default_factory=list)
+    needs = frozenset[Need]()
 
     def search(self, space: Any, *, seed: int) -> Any:
         names = [x.name for x in space.layers if x.weight]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from seqto.records import InputSpec, Layer, Measurement, Sample
     from seqto.schemes.scheme import Scheme
     from seqto.search.space import Space
-    from seqto.search.strategy import Ask, Strategy
+    from seqto.search.strategy import Ask, Need, Strategy
     from seqto.tasks.task import Task
 
 _MODULES = {
@@ -50,7 +50,7 @@ _MODULES = {
     "seqto.records": ("InputSpec", "Layer", "Measurement", "Sample"),
     "seqto.schemes.scheme": ("Scheme",),
     "seqto.search.space": ("Space",),
-    "seqto.search.strategy": ("Ask", "Strategy"),
+    "seqto.search.strategy": ("Ask", "Need", "Strategy"),
     "seqto.tasks.task": ("Task",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
@@ -68,6 +68,7 @@ __all__ = [
     "Layer",
     "Measurement",
     "ModelError",
+    "Need",
     "Plan",
     "PlanError",
     "Result",

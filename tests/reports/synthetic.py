@@ -112,7 +112,7 @@ def journal(
     losses: dict[int, float] = {}
     ratios: dict[int, float] = {}
     for number, (plan, note) in enumerate(plans):
-        schemes = dict(plan.schemes)
+        schemes = plan.to_json()["schemes"]
         size = 60_000
         damage = 0.006
         for layer in stack:
@@ -249,7 +249,7 @@ def _plans(
             schemes = {k: v for k, v in full.items() if k not in kept}
             plans.append((Plan.of(schemes), f"step {i}: without {worst[i - 1].layer}"))
             continue
-        codes = ["fp32", "fp16", FULL, FULL, FULL, "weight-s8-channel", "weight-s4-block32"]
+        codes = ["fp32", "fp16", FULL, FULL, FULL, "weight-s8-channel", "weight-s4-channel"]
         schemes = {layer.name: rng.choice(codes) for layer in stack}
         for row in worst[: rng.randrange(0, len(worst))]:
             schemes[row.layer] = "fp16"

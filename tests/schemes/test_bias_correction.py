@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 import nets
 from seqto.assembly.assembler import Assembler
+from seqto.assembly.bias_correction import corrected
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.errors import PlanError
 from seqto.model.prepare import prepare
-from seqto.schemes.bias_correction import corrected
 
 SPATIAL = {1: (30,), 2: (9, 9), 3: (6, 6, 6)}
 

@@ -19,6 +19,7 @@ from seqto.model.prepare import prepare
 from seqto.records import Layer
 from seqto.schemes import integers
 from seqto.schemes.output_rounding import Rounder
+from seqto.schemes.types import P8, S7, S8
 
 LAYER = Layer("l", "Conv", ("l",), ("x",), "y", 1, weight="w")
 SHAPES = ((4, 8, 1, 1), (3, 4, 3, 3), (2, 3, 3, 3), (5, 7), (2, 1, 3, 3))
@@ -44,20 +45,20 @@ def test_no_pair_saturates_whatever_the_weights(
 ) -> None:
     rng = np.random.default_rng(seed)
     weight = (rng.standard_t(2, size=shape) * spread).astype(np.float32)
-    plain = integers.quantize(weight, "p8", axis=0)
+    plain = integers.quantize(weight, P8, axis=0)
     assert worst_sum(plain.data, 0) <= integers.PAIR_LIMIT
     columns = int(np.prod(shape[1:]))
     rows = rng.normal(size=(40, columns))
     grams = np.stack([rows[::2].T @ rows[::2], rows[1::2].T @ rows[1::2]])
-    rounded = Rounder(LAYER, weight, grams, axis=0).round("s8", "p8")
-    assert worst_sum(rounded["p8"].data, 0) <= integers.PAIR_LIMIT
+    rounded = Rounder(LAYER, weight, grams, axis=0).round(S8, P8)
+    assert worst_sum(rounded[P8].data, 0) <= integers.PAIR_LIMIT
     step = np.abs(weight - plain.restore()).reshape(len(weight), -1).max(axis=1) / plain.scale
     assert step.max() <= 1.01  # a pair gives way by rounding, at most
 
 
 def test_p8_is_finer_than_s7_and_never_finer_than_s8() -> None:
     weight = np.random.default_rng(1).normal(size=(32, 64, 1, 1)).astype(np.float32)
-    s8, p8, s7 = (integers.quantize(weight, k, axis=0) for k in ("s8", "p8", "s7"))
+    s8, p8, s7 = (integers.quantize(weight, k, axis=0) for k in (S8, P8, S7))
     error = [float(((weight - q.restore()) ** 2).mean()) for q in (s8, p8, s7)]
     assert error[0] <= error[1] < 0.8 * error[2]
 
@@ -66,7 +67,7 @@ def test_unlike_signs_need_no_room() -> None:
     """127 and -127 beside each other: one product cancels the other, nothing saturates."""
     weight = np.array([[1.0, -1.0, 0.5, 0.25]], np.float32)
     np.testing.assert_array_equal(
-        integers.quantize(weight, "p8", axis=0).data, integers.quantize(weight, "s8", axis=0).data
+        integers.quantize(weight, P8, axis=0).data, integers.quantize(weight, S8, axis=0).data
     )
 
 

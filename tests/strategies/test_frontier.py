@@ -10,8 +10,10 @@ from small_space import World, drive
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
+from seqto.schemes.scheme import FP32
+from seqto.schemes.types import S4, S8
 from seqto.search.strategies.evolve import Evolve
-from seqto.search.strategies.frontier import Frontier, apart, damage_of
+from seqto.search.strategies.frontier import Frontier, damage_of, spread_points
 from seqto.selection import pareto
 
 
@@ -37,7 +39,7 @@ def test_saturating_kernels_are_avoided_where_the_device_shows_them() -> None:
     best = min(
         (t for t in trials if t.size_bytes < 1.1 * min(x.size_bytes for x in trials)), key=damage_of
     )
-    assert not any("static-s8" in code for _, code in best.plan.schemes)
+    assert not any(s.kind == "static" and s.weight is S8 for _, s in best.plan.schemes)
 
 
 def test_the_front_beats_every_uniform_plan() -> None:
@@ -49,8 +51,8 @@ def test_the_front_beats_every_uniform_plan() -> None:
 
 def test_user_exclusions_stay_in_every_plan() -> None:
     world = World(6)
-    space = world.space(fixed={"l2": "fp32"})
-    menu = {**space.menu, "l2": ("fp32",)}
+    space = world.space(fixed={"l2": FP32})
+    menu = {**space.menu, "l2": (FP32,)}
     default = {k: v for k, v in space.default.items() if k != "l2"}
     fixed = type(space)(
         space.layers,
@@ -58,7 +60,7 @@ def test_user_exclusions_stay_in_every_plan() -> None:
         default,
         space.bytes_of,
         (),
-        fixed={"l2": "fp32"},
+        fixed={"l2": FP32},
         latency_of=space.latency_of,
     )
     for trial in drive(world, Frontier().search(fixed, seed=0)):
@@ -73,7 +75,7 @@ def test_a_failing_scheme_does_not_end_the_search() -> None:
 
     def trial(plan: Plan, *, probe: bool = False) -> Trial:
         made = honest(plan, probe=probe)
-        if any("s4" in code for _, code in plan.schemes):
+        if any(s.weight is S4 for _, s in plan.schemes):
             return Trial(made.number, plan, error=Failure("load", "no such kernel"))
         return made
 
@@ -94,9 +96,9 @@ def test_evolve_is_seeded_and_deterministic() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 10])
-def test_apart_keeps_the_extremes(count: int) -> None:
+def test_spread_points_keep_the_extremes(count: int) -> None:
     points = [(10.0 ** (-i / 2), float(i)) for i in range(12)]
-    chosen = apart(points, count)
+    chosen = spread_points(points, count)
     assert len(chosen) == len(set(chosen)) == count
     if count > 1:
         assert {0, 11} <= set(chosen)

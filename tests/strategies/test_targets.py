@@ -18,7 +18,13 @@ from seqto.record.trial import Trial
 from seqto.records import Failure
 from seqto.search.strategies.frontier import Frontier
 from seqto.search.strategies.noise_model import NoiseModel, fit
-from seqto.search.strategies.targets import aims, byte_limit, closer, damage_of, loss_curve
+from seqto.search.strategies.targets import (
+    bisect_fastest,
+    byte_limit,
+    damage_of,
+    loss_curve,
+    target_plans,
+)
 from seqto.selection.expected_loss import bound
 
 SEEDS = (0, 1, 2)
@@ -34,7 +40,7 @@ def searched(seed: int) -> tuple[World, NoiseModel, dict[str, Trial]]:
         (x.name, c): world.damage(Plan.of({x.name: c}))
         for x in world.layers
         for c in MENU
-        if c not in ("fp32", "fp16")
+        if not c.is_float
     }
     # a search that cares for another loss leaves what is asked here open
     trials = drive(world, Frontier(rounds=0, tolerance=0.2).search(space, seed=0))
@@ -59,7 +65,7 @@ def test_closing_in_finds_plans_between_what_does_and_what_does_not(seed: int) -
     fitting = [t for t in trials if t.latency and t.size_bytes <= size]
     doing = [t for t in fitting if losses[t.number] <= TOLERANCE]
     best = min(t.latency.ratio for t in doing if t.latency)
-    plans = closer(model, known, (), tolerance=TOLERANCE)
+    plans = bisect_fastest(model, known, Plan(), tolerance=TOLERANCE)
     worst = max(damage_of(t) for t in fitting)
     for plan, note in plans:
         made = world.trial(plan)
@@ -73,20 +79,22 @@ def test_closing_in_finds_plans_between_what_does_and_what_does_not(seed: int) -
 
 def test_closing_in_finds_something_to_try() -> None:
     runs = [searched(seed) for seed in SEEDS]
-    assert any(closer(model, known, (), tolerance=TOLERANCE) for _, model, known in runs)
+    assert any(
+        bisect_fastest(model, known, Plan(), tolerance=TOLERANCE) for _, model, known in runs
+    )
 
 
 def test_nothing_is_closed_in_on_where_all_will_do_or_none() -> None:
     _, model, known = searched(0)
-    assert closer(model, known, (), tolerance=1.0) == []
-    assert closer(model, known, (), tolerance=0.0) == []
-    assert closer(model, {}, (), tolerance=TOLERANCE) == []
+    assert bisect_fastest(model, known, Plan(), tolerance=1.0) == []
+    assert bisect_fastest(model, known, Plan(), tolerance=0.0) == []
+    assert bisect_fastest(model, {}, Plan(), tolerance=TOLERANCE) == []
 
 
-def test_aims_stay_within_their_byte_limits() -> None:
+def test_targets_stay_within_their_byte_limits() -> None:
     world, model, known = searched(0)
     full = next(iter(known.values())).size_bytes
-    plans = aims(model, known, (), tolerance=TOLERANCE, timed=True)
+    plans = target_plans(model, known, Plan(), tolerance=TOLERANCE, timed=True)
     assert plans
     for plan, note in plans:
         limit = {"fast": 1.05 * full, "drop-in": full}.get(note.split()[0])
@@ -104,7 +112,7 @@ def test_where_the_fully_quantized_model_failed_floats_bytes_are_the_limit() -> 
     for left in (others, {full: failed, **others}):
         assert byte_limit(space, left) == space.float_bytes
         wider = dataclasses.replace(model, space=space)
-        assert aims(wider, left, (), tolerance=TOLERANCE, timed=True)
+        assert target_plans(wider, left, Plan(), tolerance=TOLERANCE, timed=True)
 
 
 def test_a_search_goes_on_when_the_fully_quantized_model_fails() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from small_space import MENU, World
 
+from seqto.schemes.scheme import Scheme
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.noise_model import Descent, fit
 
@@ -21,7 +22,7 @@ def model_of(world: World):  # type: ignore[no-untyped-def]
         (x.name, c): world.damage(Plan.of({x.name: c}))
         for x in world.layers
         for c in MENU
-        if c not in ("fp32", "fp16")
+        if not c.is_float
     }
     return fit(world.space(), damage)
 
@@ -31,10 +32,12 @@ def model_of(world: World):  # type: ignore[no-untyped-def]
 def test_a_squeezed_plan_keeps_its_limit_and_is_nearly_the_best(seed: int, share: float) -> None:
     world = World(4, seed=seed)
     model = model_of(world)
-    start = {x.name: "fp16" for x in world.layers}
+    start = {x.name: Scheme.parse("fp16") for x in world.layers}
     limit = model.prices(start)[1] * share
     made = squeeze(model, start, limit)
-    floats = ("fp16", "weight-s8-channel", "weight-s4-channel-round-output")
+    floats = [
+        Scheme.parse(c) for c in ("fp16", "weight-s8-channel", "weight-s4-channel-round-output")
+    ]
     noises = [
         model.prices(plan)[0]
         for codes in itertools.product(floats, repeat=4)
@@ -57,7 +60,7 @@ def test_descent_never_ends_above_its_start(seed: int, rate: float) -> None:
     model = model_of(world)
     descent = Descent(model, rate, 0.0)
     for code in ("fp32", "static-u8-u8-channel-bias-float"):
-        start = {x.name: code for x in world.layers}
+        start = {x.name: Scheme.parse(code) for x in world.layers}
         end = descent.best_plan(start)
         before, after = model.prices(start), model.prices(end)
         assert after[0] + rate * after[1] <= before[0] + rate * before[1] + 1e-9

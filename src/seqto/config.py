@@ -19,6 +19,7 @@ from typing import Any
 from seqto.errors import ConfigError, nearest
 from seqto.records import Json
 from seqto.schemes.scheme import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Scheme
+from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
 
 
@@ -92,9 +93,7 @@ class AnalysisSettings:
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
     strategy: str = _help("stepwise, frontier or evolve", "frontier")
-    objectives: tuple[str, ...] = _help(
-        "of loss, size, latency, accuracy_drop", ("loss", "size", "latency")
-    )
+    objectives: tuple[str, ...] = _help(f"of {', '.join(OBJECTIVES)}", ("loss", "size", "latency"))
     order: str = _help("stepwise: worst, reverse or random", "worst")
     stop_loss: float = _help("stepwise: the step that loses no more is the last", 0.0)
     menu: tuple[str, ...] = _help("frontier, evolve: only these schemes", ())
@@ -193,7 +192,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "quantize.skip": ("depthwise", "first", "last"),
     "analysis.ranking": ("errors", "damage"),
     "search.order": ("worst", "reverse", "random"),
-    "search.objectives": ("loss", "size", "latency", "accuracy_drop"),
+    "search.objectives": tuple(OBJECTIVES),
 }
 
 

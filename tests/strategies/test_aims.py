@@ -18,8 +18,9 @@ from seqto.record.trial import Trial
 from seqto.records import Failure
 from seqto.search.strategies.frontier import Frontier
 from seqto.search.strategies.noise_model import NoiseModel, fit
-from seqto.search.strategies.targets import aims, byte_limit, closer, damage_of, loss_curve
+from seqto.search.strategies.targets import aims, byte_limit, closer, damage_of
 from seqto.selection.expected_loss import bound
+from seqto.selection.recommend import loss_curve
 
 SEEDS = (0, 1, 2)
 TOLERANCE = 0.012  # less than the plan with all layers static loses, in most of these worlds

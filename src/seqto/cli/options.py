@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from seqto.errors import ConfigError
+from seqto.selection.objectives import OBJECTIVES
 
 if TYPE_CHECKING:
     from seqto.config import Settings
@@ -27,7 +28,7 @@ OPTIONS: dict[str, tuple[str, Any, str]] = {
 
 
 LIST_OPTIONS: dict[str, tuple[str, str]] = {
-    "--objectives": ("search.objectives", "of loss, size, latency, accuracy_drop"),
+    "--objectives": ("search.objectives", f"of {', '.join(OBJECTIVES)}"),
     "--exclude": ("quantize.exclude", "nodes or layers that stay float"),
     "--skip": ("quantize.skip", "rules: depthwise, first, last"),
     "--transforms": ("quantize.transforms", "equalize, smooth-0.5, denormals, bias-correction"),

@@ -40,13 +40,12 @@ from seqto.search.strategies.targets import (
     byte_limit,
     closer,
     damage_of,
-    loss_curve,
     named,
     unpriced_bytes,
 )
 from seqto.search.strategy import Answers, Ask
 from seqto.selection.pareto import front
-from seqto.selection.recommend import TOLERANCE
+from seqto.selection.recommend import TOLERANCE, loss_curve
 
 BIAS_CORRECTION = "bias-correction"
 

@@ -468,12 +468,15 @@ def test_the_trials_of_a_result_follow_their_numbers_whichever_was_done_first(
     done: Done, tmp_path: Path
 ) -> None:
     from seqto.api import write_outputs
+    from seqto.record.events import from_json
+    from seqto.record.replay import replay
 
     run = done.copy(tmp_path)
     events = runs.read_events(run / "journal.jsonl")
     trials = [e for e in events if e["event"] == "trial"]
     others = [e for e in events if e["event"] != "trial"]
-    result = write_outputs(run, [others[0], *reversed(trials), *others[1:]])
+    shuffled = [others[0], *reversed(trials), *others[1:]]
+    result = write_outputs(run, replay(map(from_json, shuffled)))
     assert [t.number for t in result.trials] == sorted(t["trial"]["number"] for t in trials)
 
 

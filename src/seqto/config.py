@@ -21,6 +21,7 @@ from seqto.errors import ConfigError, nearest
 from seqto.records import Json
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES
+from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
 
 
@@ -124,7 +125,7 @@ class AnalysisSettings:
 class SearchSettings:
     strategy: str = _help("stepwise, frontier or evolve", "frontier")
     objectives: tuple[str, ...] = _help(
-        "figures to make small: of loss, size, latency, accuracy_drop",
+        f"figures to make small: of {', '.join(OBJECTIVES)}",
         ("loss", "size", "latency"),
         resume=True,
     )
@@ -240,7 +241,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "quantize.skip": ("depthwise", "first", "last"),
     "analysis.ranking": ("errors", "damage"),
     "search.order": ("worst", "reverse", "random"),
-    "search.objectives": ("loss", "size", "latency", "accuracy_drop"),
+    "search.objectives": tuple(OBJECTIVES),
 }
 
 

@@ -22,10 +22,10 @@ from seqto.search.strategies.targets import (
     bisect_fastest,
     byte_limit,
     damage_of,
-    loss_curve,
     target_plans,
 )
 from seqto.selection.expected_loss import bound
+from seqto.selection.recommend import loss_curve
 
 SEEDS = (0, 1, 2)
 TOLERANCE = 0.012  # less than the plan with all layers static loses, in most of these worlds

@@ -25,6 +25,7 @@ from seqto import text
 from seqto.files import write_file
 from seqto.records import Json
 from seqto.report import wording
+from seqto.report.columns import Column, Place, Row, columns
 from seqto.report.json_file import Writer
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import title_of
@@ -88,6 +89,7 @@ def embed(value: object) -> str:
 def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
     """The report as the page wants it: plans as one sign a layer, else 500 of them weigh 10 MB."""
     layers = report["model"]["layers"]
+    extra = columns(report, Place.PAGE)
     schemes = ["fp32"]
     places = {"fp32": 0}
     for trial in report["trials"]:
@@ -106,7 +108,11 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
         "model": {k: v for k, v in report["model"].items() if k != "layers"},
         "layers": [_layer(row, index) for index, row in enumerate(layers)],
         "schemes": schemes,
-        "trials": [_trial(trial, layers, places) for trial in report["trials"]],
+        "trials": [
+            {**_trial(trial, layers, places), "cells": _cells(report, trial, extra)}
+            for trial in report["trials"]
+        ],
+        "columns": [{"name": column.name, "title": column.title} for column in extra],
         "objective_table": [objective.to_json() for objective in OBJECTIVES.values()],
         "pick_titles": {pick: title_of(pick) for pick in report["recommended"]},
         "profile": [_profile(profile, layers) for profile in report["profile"]],
@@ -141,6 +147,12 @@ def _trial(trial: Mapping[str, Any], layers: list[Json], places: Mapping[str, in
         "objectives": _figures(trial["objectives"]),
         "plan": "".join(chr(_PLAN_BASE + places[plan.get(row["name"], "fp32")]) for row in layers),
     }
+
+
+def _cells(report: Mapping[str, Any], trial: Json, extra: list[Column]) -> Json:
+    """Value and text of each column that the page does not draw itself."""
+    row = Row(report, trial)
+    return {c.name: [_short(c.value(row)), c.text_in(Place.PAGE, row)] for c in extra}
 
 
 def _figures(figures: Mapping[str, Any] | None) -> Json | None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqto.report import wording
-from seqto.report.terminal import interval, shown_split, shown_trials, split_figures
-from seqto.text import milliseconds, percent, size
+from seqto.report.columns import Place, Row, columns
+from seqto.report.terminal import shown_split, shown_trials
 from seqto.text import shorten as shortened
 
 # every sign that Markdown, GitHub's HTML or a mention could act on
@@ -48,26 +48,13 @@ def _sentence(text: str) -> str:
 def _table(report: Mapping[str, Any]) -> list[str]:
     rows = shown_trials(report)
     split = shown_split(rows)
-    baseline = report["baseline"] or {}
-    before = baseline.get("accuracy")
-    if split == "report":
-        before = (baseline.get("report_split") or {}).get("accuracy")
-    labelled = before is not None
-    heads = ["model", "trial", "float layers", "answers changed (95 %)", "size", "latency"]
-    heads += ["accuracy"] if labelled else []
-    latency = baseline.get("latency_ms")
-    first = ["float", "–", "all", "–", size(baseline.get("size_bytes"))]
-    first += [milliseconds(latency["median"]) if latency else "–"]
-    first += [percent(before)] if labelled else []
-    table = [heads, [":--", *["--:"] * (len(heads) - 1)], first]
-    for title, trial in rows:
-        loss, accuracy = split_figures(trial, split)
-        timed = trial["latency_ms"]
-        cells = [title, str(trial["number"]), str(len(trial["excluded"]))]
-        cells += [interval(loss) if trial["error"] is None else "failed", size(trial["size_bytes"])]
-        cells += [f"{milliseconds(timed['median'])} ({timed['ratio']:.2f} ×)" if timed else "–"]
-        cells += [percent(accuracy)] if labelled else []
-        if trial["number"] == report["recommended"].get("balanced"):
+    shown = columns(report, Place.MARKDOWN, split=split)
+    heads = ["model", *(column.title_in(Place.MARKDOWN) for column in shown)]
+    table = [heads, [":--", *["--:"] * len(shown)]]
+    for title, trial in [("float", None), *rows]:
+        row = Row(report, trial, split)
+        cells = [title, *(column.text_in(Place.MARKDOWN, row) for column in shown)]
+        if trial is not None and trial["number"] == report["recommended"].get("balanced"):
             cells = [f"**{cell}**" for cell in cells]
         table.append(cells)
     return [f"| {' | '.join(cells)} |" for cells in table]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from seqto.records import Json
 from seqto.report import wording
+from seqto.report.columns import Place, Row, columns, short_latency
 from seqto.selection.recommend import title_of
-from seqto.text import milliseconds, percent, plain, shorten, size
+from seqto.text import plain, shorten, size
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -66,22 +67,6 @@ def shown_split(rows: Sequence[tuple[str, Json]]) -> str:
     return "report" if unseen else "evaluation"
 
 
-def split_figures(trial: Mapping[str, Any], split: str) -> tuple[Json | None, float | None]:
-    """Loss and accuracy of a trial on a split."""
-    if split == "report" and trial["report_split"] is not None:
-        return trial["report_split"]["loss"], trial["report_split"]["accuracy"]
-    return trial["loss"], trial["accuracy"]
-
-
-def interval(loss: Mapping[str, Any] | None) -> str:
-    """'1.3 % (0.6–2.9)'."""
-    if loss is None:
-        return "–"
-    digits = 0 if loss["value"] >= 0.1 else 1
-    low, high = (f"{loss[k] * 100:.{digits}f}" for k in ("low", "high"))
-    return f"{percent(loss['value'])} ({low}–{high})"
-
-
 def summary_table(report: Report) -> Table:
     """Float, fully quantized and the recommended trials."""
     from rich import box
@@ -90,12 +75,7 @@ def summary_table(report: Report) -> Table:
 
     rows = shown_trials(report)
     split = shown_split(rows)
-    baseline = report["baseline"] or {}
-    accuracy_before = baseline.get("accuracy")
-    if split == "report":
-        accuracy_before = (baseline.get("report_split") or {}).get("accuracy")
-    with_accuracy = accuracy_before is not None
-    layers = sum(row["quantizable"] for row in report["model"]["layers"])
+    shown = columns(report, Place.TERMINAL, split=split)
     table = Table(
         box=box.SIMPLE_HEAD,
         title=Text(shorten(wording.model_name(report), 60)),
@@ -105,48 +85,26 @@ def summary_table(report: Report) -> Table:
         padding=(0, 1, 0, 0),
     )
     table.add_column("model", min_width=15)
-    table.add_column("trial", justify="right", no_wrap=True)
-    table.add_column("float", justify="right", no_wrap=True)
-    table.add_column("changed (95 %)", justify="right", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("latency", justify="right", no_wrap=True)
-    if with_accuracy:
-        table.add_column("acc.", justify="right", no_wrap=True)
-    first = ["float", "–", str(layers or "–"), "–"]
-    first += [size(baseline.get("size_bytes")), _latency(baseline.get("latency_ms"), own=True)]
-    table.add_row(*map(Text, first + ([percent(accuracy_before)] if with_accuracy else [])))
-    for title, trial in rows:
-        loss, accuracy = split_figures(trial, split)
+    for column in shown:
+        table.add_column(column.title_in(Place.TERMINAL), justify="right", no_wrap=True)
+    for title, trial in [("float", None), *rows]:
+        row = Row(report, trial, split)
         # one title a line: side by side they would push the figures out of 80 columns
-        cells = [title.replace(", ", "\n"), str(trial["number"]), str(len(trial["excluded"]))]
-        cells += [interval(loss) if trial["error"] is None else "failed"]
-        cells += [size(trial["size_bytes"]), _latency(trial["latency_ms"])]
-        cells += [percent(accuracy)] if with_accuracy else []
-        chosen = trial["number"] == report["recommended"].get("balanced")
+        cells = [title.replace(", ", "\n")]
+        cells += [column.text_in(Place.TERMINAL, row) for column in shown]
+        chosen = trial is not None and trial["number"] == report["recommended"].get("balanced")
         table.add_row(*map(Text, cells), style="bold green" if chosen else "")
     return table
 
 
 def _caption(report: Report, rows: Sequence[tuple[str, Json]], split: str) -> str:
-    losses = [split_figures(trial, split)[0] for _, trial in rows]
+    losses = [Row(report, trial, split).measured["loss"] for _, trial in rows]
     counts = sorted({loss["samples"] for loss in losses if loss is not None})
     if not counts:
         return f"no trial measured yet ({report['status']})"
     kind = "random inputs" if wording.is_random(report) else "samples"
     unseen = " that no search has seen" if split == "report" else ""
     return f"changed: answers unlike float's, {counts[-1]:,} {kind}{unseen}"
-
-
-def _latency(latency: Mapping[str, Any] | None, *, own: bool = False) -> str:
-    """Float in milliseconds, trials as a share of it: they were timed beside it, at other moments,
-    and on a machine that is busy now and then milliseconds of two moments do not compare."""
-    if not latency:
-        return "–"
-    if own:
-        return milliseconds(latency["median"])
-    ratio = latency["ratio"]
-    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
-    return f"{ratio:.{digits}f}×"
 
 
 def layers_table(report: Report, *, limit: int | None = None) -> Table:
@@ -196,8 +154,8 @@ def runs_table(runs: Sequence[tuple[str, Report]]) -> Table:
             cells += ["–", "–", "–", "–"]
         else:
             loss, _ = wording.held_out(trial)
-            cells += [str(trial["number"]), interval(loss), size(trial["size_bytes"])]
-            cells += [_latency(trial["latency_ms"])]
+            cells += [str(trial["number"]), wording.interval(loss), size(trial["size_bytes"])]
+            cells += [short_latency(Row(report, trial))]
         table.add_row(*map(Text, cells))
     return table
 

@@ -16,7 +16,7 @@ from seqto.record.replay import RunState
 from seqto.record.trial import Trial, baseline_scores_of, figures_of, scores_of
 from seqto.records import EVALUATION, REPORT, Json, Latency, Measurement
 from seqto.report import wording
-from seqto.selection.objectives import OBJECTIVES, figure_of
+from seqto.selection.objectives import OBJECTIVES, figure_of, figures_of_float
 from seqto.selection.recommend import Recommendation, kept_float, quantizable_layers, recommend
 
 SCHEMA = 1
@@ -148,6 +148,7 @@ def _baseline(state: RunState) -> Json | None:
         "size_bytes": state.baseline.size_bytes,
         "latency_ms": _latency(state.baseline.latency),
         "accuracy": accuracy.get(EVALUATION),
+        "objectives": figures_of_float(state.baseline),
         "report_split": {"accuracy": accuracy.get(REPORT)},
     }
 

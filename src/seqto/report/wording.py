@@ -59,6 +59,15 @@ def change(loss: Mapping[str, Any] | None) -> str:
     )
 
 
+def interval(loss: Mapping[str, Any] | None) -> str:
+    """'1.3 % (0.6–2.9)'."""
+    if loss is None:
+        return "–"
+    digits = 0 if loss["value"] >= 0.1 else 1
+    low, high = (f"{loss[k] * 100:.{digits}f}" for k in ("low", "high"))
+    return f"{percent(loss['value'])} ({low}–{high})"
+
+
 def recommendation(report: Mapping[str, Any]) -> str:
     """The one sentence that the whole run is for."""
     trial = recommended_trial(report)

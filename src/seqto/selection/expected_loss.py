@@ -1,9 +1,9 @@
-"""What a trial's loss is likely to be on samples that nobody has seen.
+"""The loss to be expected of a trial on samples that nobody has seen.
 
 A loss counted on a few hundred samples moves in steps, and the best of fifty trials is partly the
 luckiest. Damage (squared error of the outputs) is smooth, and over the trials of a run it tells
-the loss fairly well. So both are asked: the count of changed answers, and what trials of the same
-damage lose, as if that had been counted on PRIOR samples more.
+the loss fairly well. The estimate is a posterior mean: the trial's own count plus PRIOR_SAMPLES
+pseudo-samples at the loss that is fitted to trials of the same damage.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
-PRIOR = 150.0  # samples that the curve counts for
+PRIOR_SAMPLES = 150.0  # samples that the curve counts for
 
 
-SURE = 0.5  # standard errors: two of three trials lose no more than `bound` says
+BOUND_SIGMA = 0.5  # standard errors: two of three trials lose no more than `bound` says
 
 
 SLOPES = (0.2, 1.5)  # of log loss over log damage; beyond these few points have misled the fit
@@ -39,6 +37,8 @@ class LossCurve:
     @classmethod
     def fit(cls, seen: Iterable[Seen]) -> LossCurve | None:
         """None where fewer than three trials tell anything."""
+        import numpy as np
+
         rows = [(d, loss * n, n) for d, loss, n in seen if d and 0 < d < 1e3 and n > 0]
         if len(rows) < 3:
             return None
@@ -71,7 +71,7 @@ def expected(seen: Seen, curve: LossCurve | None) -> tuple[float, float]:
     damage, loss, samples = seen
     changed, counted = loss * samples, float(samples)
     if curve is not None and damage is not None:
-        changed, counted = changed + PRIOR * curve.loss_at(damage), counted + PRIOR
+        changed, counted = changed + PRIOR_SAMPLES * curve.loss_at(damage), counted + PRIOR_SAMPLES
     mean = changed / max(counted, 1.0)
     return mean, math.sqrt(max(mean * (1.0 - mean), 0.0) / max(counted, 1.0))
 
@@ -79,4 +79,4 @@ def expected(seen: Seen, curve: LossCurve | None) -> tuple[float, float]:
 def bound(seen: Seen, curve: LossCurve | None) -> float:
     """The loss that a trial probably stays below."""
     mean, error = expected(seen, curve)
-    return mean + SURE * error
+    return mean + BOUND_SIGMA * error

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from seqto.assembly.plan import Plan
 from seqto.record.events import BaselineMeasured
 from seqto.record.trial import Trial, main_score
-from seqto.records import EVALUATION, Json, Latency
+from seqto.records import EVALUATION, Json, Latency, Loss, Measurement
 from seqto.selection.racing import saw_all_samples
 from seqto.text import milliseconds, percent, size
 
@@ -135,6 +136,7 @@ ACCURACY_DROP = Objective(
     difference="points",
     needs=frozenset({Need.LABELS}),
     axis="accuracy drop (points)",
+    short="drop",
 )
 PEAK_MEMORY = Objective(
     "peak_memory",
@@ -165,6 +167,22 @@ def figure_of(trial: Trial, objective: str, baseline: BaselineMeasured | None) -
         return None
     value = OBJECTIVES[objective].value(trial, baseline)
     return value if value is not None and math.isfinite(value) else None
+
+
+def figures_of_float(baseline: BaselineMeasured) -> dict[str, float | None]:
+    """Return the float model's own figure for each objective, where it has one."""
+    accuracy = baseline.accuracy.get(EVALUATION)
+    same = Measurement.from_json(
+        {
+            "split": EVALUATION,
+            "device": "",
+            "loss": Loss(0.0, 0.0, 0.0, 0).to_json(),
+            "accuracy": accuracy,
+            "baseline_accuracy": accuracy,
+        }
+    )
+    model = Trial(-1, Plan(), baseline.size_bytes, "", {EVALUATION: same}, baseline.latency)
+    return {name: figure_of(model, name, baseline) for name in OBJECTIVES}
 
 
 def need_timing(objectives: Iterable[str]) -> bool:

@@ -7,8 +7,14 @@ function steps(rows, x, y) {
   return kept;
 }
 
+// Loss, size and latency always, then the run's other objectives; only what was measured.
+function axisNames(report) {
+  const names = [...new Set(["loss", "size", "latency", ...report.objectives])];
+  return names.filter((name) => ["loss", "size"].includes(name) || report.measured.some((t) => METRICS[name].of(t) !== null));
+}
+
 function thirdMetric(report, view) {
-  const rest = ["loss", "size", "latency"].filter((name) => name !== view.x && name !== view.y);
+  const rest = axisNames(report).filter((name) => name !== view.x && name !== view.y);
   return rest.find((name) => report.measured.some((t) => METRICS[name].of(t) !== null)) ?? null;
 }
 
@@ -23,7 +29,7 @@ function bars(rows, x, y, report, shown) {
 function landmarks(report, view, rows, x, y) {
   const marks = [];
   const still = { pointerEvents: "none" };
-  if (report.baseline) {
+  if (report.baseline && x.float(report) !== null && y.float(report) !== null) {
     const place = [{ x: x.float(report), y: y.float(report) }];
     marks.push(Plot.dot(place, { x: "x", y: "y", symbol: "diamond", r: 7, fill: "currentColor", ...still }));
     marks.push(Plot.text(place, { x: "x", y: "y", text: () => "float", dy: -15, fill: "currentColor", ...still }));
@@ -183,12 +189,10 @@ function hideTip() {
   byId("tip").hidden = true;
 }
 
-const OBJECTIVE_HUES = {
-  "answers changed": "var(--xmodel)",
-  "file size": "var(--qdq)",
-  latency: "var(--time)",
-  "accuracy drop": "var(--bytes)",
-};
+// by position in the table of objectives
+const OBJECTIVE_HUES = ["var(--xmodel)", "var(--qdq)", "var(--time)", "var(--bytes)", "var(--accent)", "var(--bad)"];
+const OBJECTIVE_SYMBOLS = ["circle", "square", "triangle", "diamond", "star", "wye"];
+const byPosition = (styles, name) => styles[Object.values(METRICS).findIndex((m) => m.name === name) % styles.length];
 
 function drawObjectives(report) {
   const box = byId("objectives-chart");
@@ -212,7 +216,7 @@ function drawObjectives(report) {
     text: group.map(([pick]) => PICKS[pick] ?? pick).join(", "),
   }));
   const merged = d3.groups(picks, (p) => p.kept).map(([kept, same]) => ({ kept, text: same.map((p) => p.text).join(", ") }));
-  const names = Object.keys(OBJECTIVE_HUES).filter((n) => points.some((p) => p.name === n));
+  const names = Object.values(METRICS).map((m) => m.name).filter((n) => points.some((p) => p.name === n));
   const most = d3.max(points, (p) => p.kept);
   const wide = Math.max(280, box.clientWidth);
   const strong = (p) => walk || report.onFront(p.t);
@@ -229,9 +233,9 @@ function drawObjectives(report) {
     y: { label: "lowest … highest (%)", grid: true, domain: [0, 100] },
     color: {
       domain: names,
-      range: names.map((n) => OBJECTIVE_HUES[n]),
+      range: names.map((n) => byPosition(OBJECTIVE_HUES, n)),
     },
-    symbol: { domain: names, range: ["circle", "square", "triangle", "diamond"], legend: true },
+    symbol: { domain: names, range: names.map((n) => byPosition(OBJECTIVE_SYMBOLS, n)), legend: true },
     marks: [
       Plot.ruleX(merged, { x: "kept", stroke: "currentColor", strokeDasharray: "5 3", strokeWidth: 1.5 }),
       ...[-1, 1].map((side) =>

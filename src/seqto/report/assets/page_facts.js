@@ -48,57 +48,53 @@ const figure = (x) =>
 const interval = (loss) =>
   loss ? percent(loss.value) + " (" + [loss.low, loss.high].map((v) => (v * 100).toFixed(1)).join("–") + ")" : NONE;
 
-const METRICS = {
+// How a figure of each format is drawn (scale, unit) and written.
+const FORMATS = {
+  share: { scale: 100, unit: "%", say: percent },
+  bytes: { scale: 1e-6, unit: "MB", say: size },
+  ratio: { scale: 1, unit: "× float", say: (x) => (x === null ? NONE : x.toFixed(2) + " × float") },
+  milliseconds: { scale: 1, unit: "ms", say: milliseconds },
+  number: { scale: 1, unit: "", say: figure },
+};
+
+// Two objectives have intervals.
+const INTERVALS = {
   loss: {
-    label: "answers changed (%)",
-    name: "answers changed",
-    of: (t) => (t.loss ? t.loss.value * 100 : null),
     low: (t) => t.loss.low * 100,
     high: (t) => t.loss.high * 100,
-    float: () => 0,
     say: (t) => interval(t.loss),
   },
-  size: {
-    label: "file size (MB)",
-    name: "file size",
-    of: (t) => (t.size_bytes ? t.size_bytes / 1e6 : null),
-    float: (report) => report.baseline.size_bytes / 1e6,
-    say: (t) => size(t.size_bytes),
-  },
   latency: {
-    label: "latency (× float)",
-    name: "latency",
-    of: (t) => (t.latency_ms ? t.latency_ms.ratio : null),
     low: (t) => t.latency_ms.ratio_low ?? t.latency_ms.ratio,
     high: (t) => t.latency_ms.ratio_high ?? t.latency_ms.ratio,
-    float: () => 1,
     say: (t) =>
       t.latency_ms ? milliseconds(t.latency_ms.median) + ", " + t.latency_ms.ratio.toFixed(2) + " × float" : NONE,
   },
-  accuracy_drop: {
-    label: "accuracy drop (points)",
-    name: "accuracy drop",
-    of: (t) => (t.accuracy_drop === null ? null : t.accuracy_drop * 100),
-    float: () => 0,
-    say: (t) => percent(t.accuracy_drop),
-  },
 };
 
-const PICKS = {
-  balanced: "balanced",
-  loss: "lowest loss",
-  size: "smallest",
-  drop_in: "drop-in for int8",
-  small: "smallest tolerable",
-  fast: "fastest tolerable",
-  latency: "fastest",
-  accuracy_drop: "most accurate",
-};
+// Filled from the report's table of objectives by `decode`.
+const METRICS = {};
+const PICKS = {};
+
+function metric(objective) {
+  const format = FORMATS[objective.format] ?? FORMATS.number;
+  const scaled = (x) => (x === null || x === undefined ? null : x * format.scale);
+  return {
+    label: objective.axis || objective.label + (format.unit ? " (" + format.unit + ")" : ""),
+    name: objective.label,
+    of: (t) => scaled(t.objectives[objective.name]),
+    float: (report) => scaled(report.baseline.objectives[objective.name]),
+    say: (t) => format.say(t.objectives[objective.name]),
+    ...INTERVALS[objective.name],
+  };
+}
 
 // hues beside the written code, so that colour never stands alone
 const HUES = { fp32: "#8b949e", fp16: "#56b4e9", static: "#e69f00", dynamic: "#cc79a7", weight: "#009e73" };
 
 function decode(data) {
+  for (const objective of data.objective_table) METRICS[objective.name] = metric(objective);
+  Object.assign(PICKS, data.pick_titles);
   const byNumber = new Map(data.trials.map((t) => [t.number, t]));
   const front = new Set(data.front);
   return {
@@ -171,6 +167,7 @@ function trialsCsv(report, trials) {
     ["size_bytes", (t) => t.size_bytes || null],
     ["latency_ms", (t) => t.latency_ms?.median],
     ["latency_ratio", (t) => t.latency_ms?.ratio],
+    ...report.columns.map((column) => [column.name, (t) => t.cells[column.name][0]]),
     ["seconds", (t) => t.seconds],
     ["note", (t) => t.note],
     ["sha256", (t) => t.sha256],

@@ -144,7 +144,7 @@ function draw() {
 }
 
 function drawAxes() {
-  const known = ["loss", "size", "latency"].filter((n) => n !== "latency" || report.measured.some((t) => t.latency_ms));
+  const known = axisNames(report);
   for (const [id, key] of [["axis-x", "x"], ["axis-y", "y"]]) {
     if (!known.includes(view[key])) view[key] = known.find((n) => n !== view.x && n !== view.y);
     fill(id, ...known.map((n) => el("option", { value: n, selected: n === view[key] }, METRICS[n].name)));

@@ -118,6 +118,9 @@ function trialColumns(report, view, hooks) {
     { key: "latency", title: "latency", number: true, sort: (t) => t.latency_ms?.ratio,
       cell: (t) => (t.latency_ms ? milliseconds(t.latency_ms.median) + " (" + t.latency_ms.ratio.toFixed(2) + "×)" : NONE) },
     { key: "accuracy", title: "accuracy", number: true, sort: (t) => t.accuracy, cell: (t) => percent(t.accuracy) },
+    ...report.columns.map(({ name, title }) => ({
+      key: name, title, number: true, sort: (t) => t.cells[name][0], cell: (t) => t.cells[name][1],
+    })),
     { key: "held", title: "held-out changed", number: true, help: "on the report split, which no search looks at",
       sort: (t) => t.report_split?.loss?.value, cell: (t) => interval(t.report_split?.loss) },
     { key: "outcome", title: "outcome", sort: outcome, cell: (t) => picksOf(report, t.number) || outcome(t) },

@@ -19,6 +19,7 @@ from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.frontier import Frontier
 from seqto.search.strategies.targets import damage_of
 from seqto.search.strategy import Answers, Ask, Need
+from seqto.selection.objectives import OBJECTIVES, need_timing
 
 FAILED = 1e9  # an objective of what did not run
 
@@ -44,7 +45,7 @@ class Evolve:
             plans = [_decoded(space, x, treatment) for x in asked.get("X")]
             unique = {p.key: p for p in plans}
             notes = (f"generation {algorithm.n_iter or 1}",) * len(unique)
-            timed = "latency" in self.objectives
+            timed = need_timing(self.objectives)
             trials = yield Ask(tuple(unique.values()), notes, latency=timed)
             found = {t.plan.key: t for t in trials}
             asked.set("F", np.array([self._figures(found[p.key]) for p in plans]))
@@ -84,16 +85,12 @@ class Evolve:
     def _figures(self, trial: Trial) -> list[float]:
         if trial.error is not None or trial.loss is None:
             return [FAILED] * len(self.objectives)
-        seen = trial.measurements["evaluation"]
-        drop = (seen.baseline_accuracy or 0.0) - (seen.accuracy or 0.0)
-        by_name = {
-            # damage breaks the ties that few samples leave between losses
-            "loss": trial.loss.value + 1e-3 * min(damage_of(trial), 1.0),
-            "size": float(trial.size_bytes),
-            "latency": trial.latency.ratio if trial.latency else FAILED,
-            "accuracy_drop": drop,
-        }
-        return [by_name[name] for name in self.objectives]
+        values = [OBJECTIVES[name].value(trial, None) for name in self.objectives]
+        figures = [FAILED if value is None else float(value) for value in values]
+        # damage breaks the ties that few samples leave between losses
+        tie = 1e-3 * min(damage_of(trial), 1.0)
+        pairs = zip(self.objectives, figures, strict=True)
+        return [figure + tie if name == "loss" else figure for name, figure in pairs]
 
 
 def _recording(

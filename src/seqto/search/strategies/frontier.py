@@ -50,13 +50,12 @@ from seqto.search.strategies.targets import (
     bisect_fastest,
     byte_limit,
     damage_of,
-    loss_curve,
     target_plans,
     unpriced_bytes,
 )
 from seqto.search.strategy import Answers, Ask, Need
 from seqto.selection.pareto import front
-from seqto.selection.recommend import TOLERANCE
+from seqto.selection.recommend import TOLERANCE, loss_curve
 
 HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 

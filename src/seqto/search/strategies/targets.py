@@ -16,7 +16,7 @@ do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +27,8 @@ from seqto.records import EVALUATION
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.noise_model import Descent, NoiseModel, Schemes
-from seqto.selection.expected_loss import LossCurve, Seen, bound
-from seqto.selection.recommend import FAST_SIZE
+from seqto.selection import recommend
+from seqto.selection.recommend import FAST_SIZE, loss_curve, probable_loss
 
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
 # more than the least possible noise is allowed where that is above it
@@ -105,7 +105,7 @@ def bisect_fastest(
     limit = byte_limit(model.space, known)
     size = FAST_SIZE * limit
     timed = [t for t in trials if t.latency is not None and t.size_bytes <= size]
-    losses = {t.number: bound(_seen(t), curve) for t in timed}
+    losses = {t.number: probable_loss(t, curve) for t in timed}
     doing = [t for t in timed if losses[t.number] <= tolerance]
     best = min(doing, key=_ratio, default=None)
     beyond = [t for t in timed if best is not None and t not in doing and _ratio(t) < _ratio(best)]
@@ -133,11 +133,6 @@ def _measured(known: Mapping[str, Trial]) -> list[Trial]:
 
 def _ratio(trial: Trial) -> float:
     return trial.latency.ratio if trial.latency else math.inf
-
-
-def _seen(trial: Trial) -> Seen:
-    loss = trial.loss
-    return (damage_of(trial), loss.value, loss.samples) if loss else (damage_of(trial), 1.0, 0)
 
 
 def _least_noise(model: NoiseModel, limit: float) -> float:
@@ -194,20 +189,10 @@ def _meet(model: NoiseModel, target: Target, noise: float) -> Schemes | None:
 
 
 def byte_limit(space: Space, known: Mapping[str, Trial]) -> float:
-    """Bytes of the fully quantized model; the float model's where that did not run.
-
-    The report's recommendations (selection/recommend.py) have the same limit.
-    """
+    """Bytes of the fully quantized model, the limit of the recommendations `drop_in` and `fast`."""
     full = known.get(space.fully_quantized.key)
-    if full is None or full.error is not None or not full.plan.schemes:
-        return float(space.float_bytes) or math.inf
-    return float(full.size_bytes)
-
-
-def loss_curve(trials: Iterable[Trial]) -> LossCurve | None:
-    """What a loss costs in damage, by the trials so far."""
-    whole = [t for t in trials if t.loss and not t.measurements[EVALUATION].stopped_early]
-    return LossCurve.fit((damage_of(t), t.loss.value, t.loss.samples) for t in whole if t.loss)
+    ran = full if full is not None and full.plan.schemes else None
+    return recommend.byte_limit(ran, space.float_bytes)
 
 
 def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:

@@ -1,0 +1,220 @@
+"""The columns of the tables of trials, for CSV, terminal, Markdown and page.
+
+A new column is a row of COLUMNS. An objective of the run that has no column of its own here gets
+one from the table of objectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from seqto.records import Json
+from seqto.report.wording import interval
+from seqto.selection.objectives import OBJECTIVES, Objective
+from seqto.text import milliseconds, percent, size
+
+Report = Mapping[str, Any]
+
+
+class Place(StrEnum):
+    """Where a column is shown."""
+
+    CSV = "csv"
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    PAGE = "page"  # beside the columns that the page draws itself
+
+
+TABLES = frozenset({Place.TERMINAL, Place.MARKDOWN})
+CSV = frozenset({Place.CSV})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table: a trial, or the float model where `trial` is None."""
+
+    report: Report
+    trial: Json | None
+    split: str = "evaluation"  # whose loss and scores the tables for people show
+
+    @property
+    def measured(self) -> Json:
+        """Loss and accuracy on the split that is shown."""
+        if self.trial is None:
+            return {"loss": None, "accuracy": float_accuracy(self.report, self.split)}
+        if self.split == "report" and self.trial["report_split"] is not None:
+            held_out: Json = self.trial["report_split"]
+            return held_out
+        return self.trial
+
+    @property
+    def latency(self) -> Json:
+        of = (self.report["baseline"] or {}) if self.trial is None else self.trial
+        return of.get("latency_ms") or {}
+
+    def of_trial(self, *path: str) -> Any:
+        """Return a field of the trial; None where something on the way is null."""
+        value: Any = self.trial
+        for name in path:
+            value = None if value is None else value[name]
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: `value` for machines, `text` for people, `short` for a narrow terminal."""
+
+    name: str
+    title: str
+    places: frozenset[Place]
+    value: Callable[[Row], Any]
+    text: Callable[[Row], str] = lambda row: ""
+    short_title: str = ""
+    short: Callable[[Row], str] | None = None
+    shown: Callable[[Report, str], bool] = lambda _report, _split: True
+
+    def title_in(self, place: Place) -> str:
+        return self.short_title or self.title if place is Place.TERMINAL else self.title
+
+    def text_in(self, place: Place, row: Row) -> str:
+        return self.short(row) if place is Place.TERMINAL and self.short else self.text(row)
+
+
+def columns(report: Report, place: Place, *, split: str = "evaluation") -> list[Column]:
+    """Return the columns of a table, in their order."""
+    table = [
+        *COLUMNS,
+        *(_of_objective(OBJECTIVES[n]) for n in report["objectives"] if n not in _OWN),
+    ]
+    return [c for c in table if place in c.places and c.shown(report, split)]
+
+
+def float_accuracy(report: Report, split: str) -> float | None:
+    """Return the float model's accuracy on a split."""
+    baseline = report["baseline"] or {}
+    if split == "report":
+        baseline = baseline.get("report_split") or {}
+    value: float | None = baseline.get("accuracy")
+    return value
+
+
+_OWN = ("loss", "size", "latency")  # objectives with columns below
+
+
+def _of_objective(objective: Objective) -> Column:
+    def value(row: Row) -> float | None:
+        of = row.report["baseline"] if row.trial is None else row.trial
+        figure: float | None = None if of is None else of["objectives"].get(objective.name)
+        return figure
+
+    return Column(
+        objective.name,
+        objective.label,
+        frozenset(Place),
+        value,
+        lambda row: objective.text(value(row)),
+        short_title=objective.short,
+    )
+
+
+def _picks(row: Row) -> str:
+    number = row.of_trial("number")
+    return " ".join(pick for pick, n in row.report["recommended"].items() if n == number)
+
+
+def _count_float(row: Row) -> int:
+    if row.trial is None:
+        return sum(layer["quantizable"] for layer in row.report["model"]["layers"])
+    return len(row.trial["excluded"])
+
+
+def _changed(row: Row) -> str:
+    if row.trial is not None and row.trial["error"] is not None:
+        return "failed"
+    return interval(row.measured["loss"])
+
+
+def _size(row: Row) -> float | None:
+    of = row.report["baseline"] if row.trial is None else row.trial
+    return None if of is None else of["size_bytes"]
+
+
+def _latency(row: Row) -> str:
+    latency = row.latency
+    if not latency:
+        return "–"
+    ratio = "" if row.trial is None else f" ({latency['ratio']:.2f} ×)"
+    return milliseconds(latency["median"]) + ratio
+
+
+def short_latency(row: Row) -> str:
+    """Float in milliseconds, trials as a ratio to it.
+
+    Trials were timed beside float, at other moments: on a machine that is busy now and then
+    milliseconds of two moments do not compare.
+    """
+    latency = row.latency
+    if not latency or row.trial is None:
+        return _latency(row)
+    ratio = latency["ratio"]
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:.{digits}f}×"
+
+
+COLUMNS = (
+    Column(
+        "trial",
+        "trial",
+        CSV | TABLES,
+        lambda row: row.of_trial("number"),
+        lambda row: "–" if row.trial is None else str(row.trial["number"]),
+    ),
+    Column("key", "key", CSV, lambda row: row.of_trial("key")),
+    Column("recommended", "recommended", CSV, _picks),
+    Column(
+        "layers_float",
+        "float layers",
+        CSV | TABLES,
+        _count_float,
+        lambda row: "all" if row.trial is None else str(_count_float(row)),
+        short_title="float",
+        short=lambda row: str(_count_float(row) or ("–" if row.trial is None else 0)),
+    ),
+    Column(
+        "changed",
+        "answers changed (95 %)",
+        TABLES,
+        lambda row: row.measured["loss"],
+        _changed,
+        short_title="changed (95 %)",
+    ),
+    Column("loss", "loss", CSV, lambda row: row.of_trial("loss", "value")),
+    Column("loss_low", "loss, low", CSV, lambda row: row.of_trial("loss", "low")),
+    Column("loss_high", "loss, high", CSV, lambda row: row.of_trial("loss", "high")),
+    Column("samples", "samples", CSV, lambda row: row.of_trial("loss", "samples")),
+    Column("held_out_loss", "", CSV, lambda row: row.of_trial("report_split", "loss", "value")),
+    Column("held_out_low", "", CSV, lambda row: row.of_trial("report_split", "loss", "low")),
+    Column("held_out_high", "", CSV, lambda row: row.of_trial("report_split", "loss", "high")),
+    Column("accuracy", "accuracy", CSV, lambda row: row.of_trial("accuracy")),
+    Column("size_bytes", "size", CSV | TABLES, _size, lambda row: size(_size(row))),
+    Column("latency_ms", "median latency", CSV, lambda row: row.latency.get("median")),
+    Column("latency_p90_ms", "p90 of latency", CSV, lambda row: row.latency.get("p90")),
+    Column("latency_ratio", "latency / float", CSV, lambda row: row.latency.get("ratio")),
+    Column("latency", "latency", TABLES, lambda row: row.latency, _latency, short=short_latency),
+    Column(
+        "score",
+        "accuracy",
+        TABLES,
+        lambda row: row.measured["accuracy"],
+        lambda row: percent(row.measured["accuracy"]),
+        short_title="acc.",
+        shown=lambda report, split: float_accuracy(report, split) is not None,
+    ),
+    Column("transforms", "transforms", CSV, lambda row: " ".join(row.of_trial("transforms"))),
+    Column("float_layers", "", CSV, lambda row: " ".join(row.of_trial("excluded"))),
+    Column("note", "note", CSV, lambda row: row.of_trial("note")),
+    Column("sha256", "sha256", CSV, lambda row: row.of_trial("sha256")),
+)

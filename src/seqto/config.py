@@ -20,6 +20,7 @@ from typing import Any
 from seqto.errors import ConfigError, nearest
 from seqto.records import Json
 from seqto.schemes.scheme import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES, Scheme
+from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
 
 
@@ -239,7 +240,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "quantize.skip": ("depthwise", "first", "last"),
     "analysis.ranking": ("errors", "damage"),
     "search.order": ("worst", "reverse", "random"),
-    "search.objectives": ("loss", "size", "latency", "accuracy_drop"),
+    "search.objectives": tuple(OBJECTIVES),
 }
 
 

@@ -327,7 +327,7 @@ def small(tmp_path: Path) -> list[str]:
     model = nets.residual(uneven=True)
     nets.save(model, tmp_path / "net.onnx")
     nets.save_samples(tmp_path / "rows.npz", 24, model=model)
-    few = ["--set", "data.calibration=4", "--jobs", "1"]
+    few = ["--set", "data.calibration=4", "--set", "search.jobs=1"]
     return [str(tmp_path / "net.onnx"), "--data", str(tmp_path / "rows.npz"), *few]
 
 

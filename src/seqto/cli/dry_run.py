@@ -1,12 +1,12 @@
-"""What `seqto tune --dry-run` says: layers, menu, an estimate of time and disk."""
+"""The text of `seqto tune --dry-run`: layers, choices, an estimate of time and disk."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from seqto.calibration.gram import columns_of
 from seqto.data.store import SampleStore
@@ -18,11 +18,11 @@ from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION
 from seqto.search.strategy import Need
 from seqto.study.make_space import offered_menu
-from seqto.study.setup import rounding_types
+from seqto.study.setup import Job, rounding_types
 
 
-def describe(job: Any) -> str:
-    """Plain text; nothing is written."""
+def describe(job: Job) -> str:
+    """Describe a run in plain text; nothing is written."""
     settings = job.settings
     prepared = model_prepare.prepare(
         model_files.load(job.fetched.path),
@@ -37,8 +37,7 @@ def describe(job: Any) -> str:
         prepared.layers,
         roundable=frozenset(roundable if rounding_types(settings, job.strategy) else ()),
     )
-    wanted = settings.task.output
-    judged = outputs.choose(prepared.proto, prepared.layers, wanted=wanted)
+    judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
     sample_s, sample_bytes = _one_sample(job, prepared)
     probes = sum(len(m) - 1 for m in menu.values())
     stepwise = Need.WIDE_CHOICES not in job.strategy.needs
@@ -47,8 +46,6 @@ def describe(job: Any) -> str:
     seconds = trials * (settings.data.evaluation * sample_s + 0.3)
     if not stepwise:
         seconds += probes * (settings.search.probes * sample_s + 0.3)
-    import os
-
     seconds /= settings.search.jobs or os.cpu_count() or 1
     rows = settings.data.calibration + settings.data.evaluation + (settings.data.report or 0)
     disk = rows * sample_bytes + 3 * prepared.proto.ByteSize()
@@ -71,8 +68,8 @@ def describe(job: Any) -> str:
     return "\n".join(lines)
 
 
-def _one_sample(job: Any, prepared: model_prepare.Prepared) -> tuple[float, float]:
-    """Seconds that the float model takes for a sample, and its bytes on disk."""
+def _one_sample(job: Job, prepared: model_prepare.Prepared) -> tuple[float, float]:
+    """Measure one sample: seconds in the float model, bytes on disk."""
     batch = prepared.inputs[0].shape[0] or 1
     with tempfile.TemporaryDirectory(prefix="seqto-") as scratch:
         store = SampleStore.build(

@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: bars with time left, or JSON lines, or nothing."""
+"""Progress of a run on the terminal: bars with the time left, or JSON lines, or nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = {"samples": "preparing samples", "calibration": "calibrating", "rounding
 
 @contextlib.contextmanager
 def watch(job: Any, *, quiet: bool, as_json: bool) -> Iterator[Any]:
-    """The job with a listener that shows what happens."""
+    """Yield the set-up with a listener that shows what happens."""
     if as_json:
         yield dataclasses.replace(job, listener=_print_line)
     elif quiet:
@@ -29,10 +29,10 @@ def watch(job: Any, *, quiet: bool, as_json: bool) -> Iterator[Any]:
 
 
 def _print_line(event: Event) -> None:
-    """Per-sample bits stay in the journal: a pipeline wants the figures."""
+    """Print an event without its per-sample bits: a pipeline needs the figures."""
     shown = json.loads(json.dumps(event.to_json()))
-    for found in shown.get("trial", {}).get("measurements", {}).values():
-        found["loss"].pop("agreement", None)
+    for measurement in shown.get("trial", {}).get("measurements", {}).values():
+        measurement["loss"].pop("agreement", None)
     print(json.dumps(shown), flush=True)
 
 
@@ -59,18 +59,18 @@ def _bars(job: Any) -> Iterator[Any]:
         transient=True,
         disable=not console.is_terminal,
     )
-    shown = _Shown(bars, plain=not console.is_terminal)
+    progress = ProgressBars(bars, plain=not console.is_terminal)
     with bars:
-        yield dataclasses.replace(job, listener=shown.event, progress=shown.step)
+        yield dataclasses.replace(job, listener=progress.event, progress=progress.step)
 
 
-class _Shown:
-    """The state of the bars."""
+class ProgressBars:
+    """Listener of a run that updates the bars."""
 
     def __init__(self, bars: Any, *, plain: bool) -> None:
         self.bars, self.plain = bars, plain
         self.tasks: dict[str, Any] = {}
-        self.best = ""
+        self.last = ""
         self.trials = 0
         self.probes = 0
 
@@ -90,13 +90,13 @@ class _Shown:
             self._update("probes", "probing layers", self.probes, None)
         elif isinstance(event, TrialFinished):
             self.trials += 1
-            self._note_best(event.trial)
-            self._update("trials", f"trials {self.best}", self.trials, None)
+            self._note_last(event.trial)
+            self._update("trials", f"trials {self.last}", self.trials, None)
             if self.plain and self.trials % 10 == 0:
-                print(f"seqto: {self.trials} trials {self.best}", file=sys.stderr)
+                print(f"seqto: {self.trials} trials {self.last}", file=sys.stderr)
         elif isinstance(event, TrialTimed):
             self._update("timing", "timing alone", 1, None)
 
-    def _note_best(self, trial: Trial) -> None:
+    def _note_last(self, trial: Trial) -> None:
         if trial.loss is not None and trial.error is None:
-            self.best = f"(last: {trial.loss.value:.1%} at {trial.size_bytes / 1e6:.2f} MB)"
+            self.last = f"(last: {trial.loss.value:.1%} at {trial.size_bytes / 1e6:.2f} MB)"

@@ -34,7 +34,7 @@ INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
 MAX_PIXELS = 2**27  # a strip of 1 × 10⁶ pixels would grow beyond memory when it is resized
 
 
-class MisfitError(DataError):
+class InputMismatchError(DataError):
     """Data and model or settings do not fit: not the fault of one sample, so it ends a build."""
 
 
@@ -136,11 +136,11 @@ def fit_picture(pixels: Array, preprocess: Preprocess) -> NDArray[np.uint8]:
     """Resize, crop and grey one uint8 picture (H×W or H×W×C, RGB); returns H×W×C, RGB or grey."""
     picture = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     if picture.ndim not in (2, 3) or (picture.ndim == 3 and picture.shape[2] != 3):
-        raise MisfitError(
+        raise InputMismatchError(
             f"a picture has shape {sizes(pixels.shape)}; H×W, H×W×1 or H×W×3 is needed"
         )
     if picture.ndim == 2 and preprocess.channels != "GRAY":
-        raise MisfitError(
+        raise InputMismatchError(
             f"the pictures have one channel, preprocess.channels is {preprocess.channels!r}: "
             "set preprocess.channels = 'GRAY' or give pictures with three channels"
         )
@@ -221,12 +221,12 @@ def prepare_row(
     takes_pixels = wanted.kind == "f" or (wanted == np.uint8 and preprocess is not None)
     if row.dtype == np.uint8 and row.ndim in (2, 3) and len(spec.shape) == 4 and takes_pixels:
         if preprocess is None:
-            raise MisfitError(
+            raise InputMismatchError(
                 f"input {spec.name!r} takes {spec.dtype}, the data are uint8 pictures: set "
                 "preprocess (mean, std, channels, layout) or one of its presets"
             )
         if wanted == np.uint8 and ({*preprocess.mean}, {*preprocess.std}) != ({0.0}, {1.0}):
-            raise MisfitError(
+            raise InputMismatchError(
                 f"input {spec.name!r} takes uint8 pixels: leave preprocess.mean and std out"
             )
         picture = fit_picture(row, preprocess)
@@ -241,7 +241,9 @@ def prepare_row(
 
 def _cast(row: Array, wanted: np.dtype[np.generic], name: str) -> Array:
     if not np.can_cast(row.dtype, wanted, "same_kind"):
-        raise MisfitError(f"input {name!r} takes {wanted}, the data are {row.dtype}: convert them")
+        raise InputMismatchError(
+            f"input {name!r} takes {wanted}, the data are {row.dtype}: convert them"
+        )
     cast = np.ascontiguousarray(row, dtype=wanted)
     if wanted.kind in "iu" and not np.array_equal(cast, row):
         raise DataError(f"input {name!r} has values that do not fit into {wanted}")
@@ -257,7 +259,7 @@ def _check_shape(spec: InputSpec, got: tuple[int, ...], preprocess: Preprocess |
     hint = "give arrays of that shape, without the batch axis"
     if preprocess is not None:
         hint = _way_out(wanted, got, preprocess)
-    raise MisfitError(
+    raise InputMismatchError(
         f"input {spec.name!r} takes {sizes(wanted)} a sample, the data give {sizes(got)}: {hint}"
     )
 

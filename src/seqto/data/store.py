@@ -24,7 +24,7 @@ from numpy.lib import format as npy
 from seqto.data.data import Data
 from seqto.data.labels import joined, pack, unpack
 from seqto.data.preprocess import (
-    MisfitError,
+    InputMismatchError,
     Preprocess,
     UnreadableError,
     normalise,
@@ -257,7 +257,7 @@ class _InputFile:
                 self._stream = self.path.open("wb")
                 self._write_header(planned)
         if (row.shape, row.dtype) != (self._shape, self._dtype):
-            raise MisfitError(
+            raise InputMismatchError(
                 f"input {self.spec.name!r}: samples differ, {sizes(row.shape)} {row.dtype} after "
                 f"{sizes(self._shape or ())} {self._dtype}: set preprocess.resize and "
                 "preprocess.crop for pictures, pad or cut arrays to one size"
@@ -319,7 +319,7 @@ def _fill(
                 name = sample.name
                 values = _by_input(sample, specs)
                 prepared = [prepare_row(values[s.name], s, preprocess) for s in specs]
-            except MisfitError:
+            except InputMismatchError:
                 raise
             except DataError as error:
                 if not isinstance(error, UnreadableError):
@@ -348,7 +348,7 @@ def _by_input(sample: Sample, specs: Sequence[InputSpec]) -> Mapping[str, Array]
         given = (
             ", ".join(repr(name) for name in sample.inputs if name) or "one array without a name"
         )
-        raise MisfitError(
+        raise InputMismatchError(
             f"the model's inputs are {', '.join(map(repr, wanted))}, the data give {given}: "
             "give one array an input, under the input's name, and no others"
         )

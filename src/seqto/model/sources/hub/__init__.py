@@ -24,21 +24,21 @@ from typing import Any, Protocol
 from seqto.errors import ModelError
 from seqto.files import replacing
 from seqto.model.files import external_files, sha256_of_file
-from seqto.model.sources.hub.client import CacheShelf, OnlineShelf, import_library
+from seqto.model.sources.hub.client import HubCache, OnlineHub, import_library
 from seqto.model.sources.hub.config import CONFIG_NAMES, read_preprocess
 from seqto.model.sources.hub.spec import Listing, choose_files, is_safe_name, name_model, parse_spec
 from seqto.model.sources.source import Fetched
 from seqto.records import Json
 
 
-class Shelf(Protocol):
+class Client(Protocol):
     """Where a hub's files are looked for: online or in the cache."""
 
     def repositories(self, owner: str, pattern: str) -> list[str]: ...
 
     def list_files(self, repo: str, revision: str) -> Listing: ...
 
-    def take(self, listing: Listing, file: str) -> Path: ...
+    def download(self, listing: Listing, file: str) -> Path: ...
 
     def note(self, listing: Listing, revision: str) -> None: ...
 
@@ -61,32 +61,32 @@ class Hub:
 
     def fetch(self) -> Iterator[Fetched]:
         place = parse_spec(self.spec)
-        shelf = self._open_shelf()
+        client = self._open_client()
         repos = [f"{place.owner}/{place.name}"]
         if place.many_repositories:
-            repos = shelf.repositories(place.owner, place.name)
+            repos = client.repositories(place.owner, place.name)
         # all choices are made before the first model is handed out: a mistake in the last of many
         # should not show after hours of work on the others
         chosen = []
         for repo in repos:
-            listing = shelf.list_files(repo, place.revision)
+            listing = client.list_files(repo, place.revision)
             chosen += [(listing, file) for file in choose_files(listing, place, spec=self.spec)]
         for listing, file in chosen:
-            yield _fetch_one(shelf, listing, file, revision=place.revision)
+            yield _fetch_one(client, listing, file, revision=place.revision)
 
-    def _open_shelf(self) -> Shelf:
+    def _open_client(self) -> Client:
         library = import_library()
         cache = Path(self.cache_dir or library.constants.HF_HUB_CACHE).expanduser().absolute()
-        cached = CacheShelf(self.spec, cache)
+        cached = HubCache(self.spec, cache)
         if self.offline or library.constants.HF_HUB_OFFLINE:
             return cached
         endpoint = (self.endpoint or library.constants.ENDPOINT).rstrip("/")
         token = None if self.endpoint is None else False  # None: the stored one, False: none
-        return OnlineShelf(self.spec, cached, endpoint=endpoint, token=token, library=library)
+        return OnlineHub(self.spec, cached, endpoint=endpoint, token=token, library=library)
 
 
-def _fetch_one(shelf: Shelf, listing: Listing, file: str, *, revision: str) -> Fetched:
-    path = shelf.take(listing, file)
+def _fetch_one(client: Client, listing: Listing, file: str, *, revision: str) -> Fetched:
+    path = client.download(listing, file)
     sha256 = _checked_sha256(path, file)
     data = {}
     for name in _data_files(path, file):
@@ -95,8 +95,8 @@ def _fetch_one(shelf: Shelf, listing: Listing, file: str, *, revision: str) -> F
                 f"model {file!r} of {listing.repo} needs the data file {name!r}, which is not "
                 "there; fetch it online again, or choose another file"
             )
-        data[name] = shelf.take(listing, name)
-    config, preprocess = _find_preprocess(shelf, listing, file)
+        data[name] = client.download(listing, name)
+    config, preprocess = _find_preprocess(client, listing, file)
     origin: dict[str, Any] = {
         "kind": "hub",
         "repo": listing.repo,
@@ -109,7 +109,7 @@ def _fetch_one(shelf: Shelf, listing: Listing, file: str, *, revision: str) -> F
     }
     if data:
         path = _copy_plainly({**data, file: path}, file=file, commit=listing.commit)
-    shelf.note(listing, revision)
+    client.note(listing, revision)
     return Fetched(name_model(listing.repo, file), str(path), origin, preprocess)
 
 
@@ -125,13 +125,13 @@ def _data_files(path: Path, file: str) -> list[str]:
     return [str(PurePosixPath(file).parent / f.relative_to(folder).as_posix()) for f in found]
 
 
-def _find_preprocess(shelf: Shelf, listing: Listing, file: str) -> tuple[str | None, Json | None]:
+def _find_preprocess(client: Client, listing: Listing, file: str) -> tuple[str | None, Json | None]:
     """The first config that we understand, the ones beside the model before the repository's."""
     parent = PurePosixPath(file).parent
     places = dict.fromkeys(str(p / c) for p in (parent, PurePosixPath()) for c in CONFIG_NAMES)
     for config in places:
         if config in listing.files:
-            preprocess = read_preprocess(shelf.take(listing, config))
+            preprocess = read_preprocess(client.download(listing, config))
             if preprocess is not None:
                 return config, preprocess
     return None, None

@@ -30,7 +30,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
-class CacheShelf:
+class HubCache:
     """The cache on this disk, in the layout that huggingface_hub documents."""
 
     spec: str
@@ -72,7 +72,7 @@ class CacheShelf:
         )
         return Listing(repo, commit, tuple(files))
 
-    def take(self, listing: Listing, file: str) -> Path:
+    def download(self, listing: Listing, file: str) -> Path:
         return self.storage(listing.repo) / "snapshots" / listing.commit / file
 
     def note(self, listing: Listing, revision: str) -> None:
@@ -80,11 +80,11 @@ class CacheShelf:
 
 
 @dataclass(frozen=True, slots=True)
-class OnlineShelf:
+class OnlineHub:
     """The hub itself; what is taken from it stays in the cache."""
 
     spec: str
-    cache: CacheShelf
+    cache: HubCache
     endpoint: str
     token: bool | None
     library: Any
@@ -128,7 +128,7 @@ class OnlineShelf:
                 raise ValueError(f"commit {info.sha!r}")
         return Listing(repo, str(info.sha), files)
 
-    def take(self, listing: Listing, file: str) -> Path:
+    def download(self, listing: Listing, file: str) -> Path:
         with self._asking(listing.repo):
             found = self.library.hf_hub_download(
                 listing.repo,

@@ -43,7 +43,7 @@ DIAGNOSIS_FILE = "diagnosis.json"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What `tune` returns; the same facts as report.json."""
+    """The outcome of a run; the same facts as report.json."""
 
     folder: str
     report: Json
@@ -52,8 +52,8 @@ class Result:
     recommended: Mapping[str, int]
     layers: tuple[Layer, ...]
     met_max_loss: bool | None = None
-    problems: tuple[str, ...] = ()  # what could not be written beside the reports
-    not_written: tuple[str, ...] = ()  # one sentence a file that is not ours and was left
+    problems: tuple[str, ...] = ()  # models that could not be rebuilt
+    not_written: tuple[str, ...] = ()  # one sentence per file of the user's that was left
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ def state_of(folder: str | Path) -> RunState:
 
 
 def write_outputs(out: Path, state: RunState) -> Result:
-    """Reports, a pure function of the journal; then models, which need the prepared one too."""
+    """Write the reports, a pure function of the journal, then the recommended models."""
     own = OwnFiles.read(out)
     left: list[str] = []
 

@@ -58,7 +58,7 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    kind: str = _help("what a right answer is", "classification")
+    kind: str = _help("classification, or a plug-in's name", "classification")
     label_offset: int = _help("label = argmax(scores) - label_offset", 0, plugin=True)
     top_k: int = _help("number of first answers that top-K figures look at", 5, plugin=True)
     output: str | None = _help("name of the judged output; the first suitable one if absent")
@@ -81,9 +81,9 @@ class DataSettings:
     )
     random: int | None = _help("data-free: number of random inputs; figures say little then")
     calibration: int = _help("samples for ranges and layer analysis", 100)
-    evaluation: int = _help("samples that a search may look at", 300)
+    evaluation: int = _help("samples that the search measures loss on", 300)
     report: int | None = _help(
-        "samples that only final figures are measured on; 0: none; the rest if absent"
+        "samples for the final figures only; 0: none; all that is left if absent"
     )
     seed: int = _help("seed of the splits", 0)
     chunk: int = _help(
@@ -114,7 +114,7 @@ class QuantizeSettings:
 
 @dataclass(frozen=True, slots=True)
 class AnalysisSettings:
-    samples: int = _help("calibration samples that the layer analysis looks at", 16)
+    samples: int = _help("calibration samples for the layer analysis", 16)
     qdq_weight: float = _help("weight of qdq_err in the ranking", 0.5)
     xmodel_weight: float = _help("weight of xmodel_err in the ranking", 0.5)
     ranking: str = _help("errors (the papers') or damage (at the model's output)", "errors")
@@ -138,7 +138,7 @@ class SearchSettings:
     tolerance: float = _help(
         "largest loss of the picks `small`, `fast` and `balanced`", TOLERANCE, resume=True
     )
-    probes: int = _help("samples that estimate one layer's damage", 16)
+    probes: int = _help("samples from which one layer's damage is estimated", 16)
     seed: int = _help("seed of the strategy", 0)
     racing: bool = _help(
         "stop clearly dominated candidates early; only where objectives are loss and size", True
@@ -273,7 +273,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 
 
 def read_toml(path: str | Path) -> Json:
-    """A config file as nested tables, its relative paths made absolute."""
+    """Read a config file as nested tables; relative paths are made absolute."""
     path = Path(path)
     try:
         with open(path, "rb") as stream:
@@ -294,7 +294,7 @@ def read_toml(path: str | Path) -> Json:
 
 
 def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from nested tables and dotted overrides ({"search.seed": 3})."""
+    """Make settings from nested tables and dotted overrides ({"search.seed": 3})."""
     merged: dict[str, dict[str, Any]] = {}
     for section, values in tables.items():
         if not isinstance(values, Mapping):
@@ -393,7 +393,7 @@ def _check(dotted: str, value: Any) -> None:
 
 
 def typed(value: Any, hint: Any, *, dotted: str) -> Any:
-    """A value as its field's type has it, or an error that names the setting."""
+    """Return a value in its field's type, or raise an error that names the setting."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return None

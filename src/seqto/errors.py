@@ -54,7 +54,7 @@ class JournalError(SeqtoError):
 
 
 def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
-    """A 'did you mean' tail for messages, empty when nothing is near."""
+    """Return 'did you mean …?' for a message; empty when nothing is near."""
     import difflib
 
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)

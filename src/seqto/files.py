@@ -1,4 +1,4 @@
-"""One way to write a file: whole or not at all, and one line when it cannot be done."""
+"""The one writer of files: whole or not at all, and a one-line error when it cannot be done."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOWN = 200  # characters of a path that a message repeats
 def replacing(
     path: str | os.PathLike[str], *, error: type[SeqtoError] = JournalError
 ) -> Iterator[IO[bytes]]:
-    """A stream whose content becomes the file when the block ends, and is dropped if it raises.
+    """Yield a stream whose content becomes the file when the block ends without an error.
 
     The content is on the disk before the name points to it: a reader, a kill or a power cut never
     meets half of a file. OSErrors become `error`, in one line.
@@ -84,13 +84,13 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def given_path(text: str | os.PathLike[str], what: str) -> Path:
-    """The path that a user typed for an output; an empty one is refused, not taken for `.`."""
+    """Return the path that a user gave for an output; an empty one is refused."""
     if not os.fspath(text):
         raise ConfigError(f"{what} '' is empty: name a place to write to (. is this folder)")
     return Path(text)
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """A path for a message: quoted, and cut when very long."""
+    """Format a path for a message: quoted, and cut when very long."""
     text = os.fspath(path)
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

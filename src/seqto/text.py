@@ -8,7 +8,7 @@ _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 
 def plain(text: object) -> str:
-    """A stranger's text without what a terminal or a line of text would obey.
+    """Return untrusted text without characters that a terminal or a line of text would obey.
 
     Control signs move cursors and end lines, format signs turn the writing direction round.
     """

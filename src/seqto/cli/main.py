@@ -36,7 +36,7 @@ RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The `seqto` command."""
+    """Run the `seqto` command."""
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.version:
@@ -275,7 +275,7 @@ def _live_page(options: argparse.Namespace, folder: Path) -> Iterator[None]:
 
 
 def _exit_code(results: Sequence[Result]) -> int:
-    """The gate first; then 2 for results that could not be written, which are named."""
+    """Return 3 for a gate that is not met, then 2 for results that could not be written."""
     for sentence in [s for r in results for s in r.not_written]:
         print(f"seqto: {sentence}", file=sys.stderr)
     if any(r.met_max_loss is False for r in results):

@@ -19,7 +19,7 @@ def settings_from(options: argparse.Namespace) -> Settings:
 
 
 def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that the command line names, as dotted keys."""
+    """Return the settings that the command line names, as dotted keys."""
     found: dict[str, Any] = {}
     for option in OPTIONS:
         value = getattr(options, option.setting, None)

@@ -149,7 +149,7 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: IO[bytes]) 
 
 
 def _mapped(stream: IO[bytes], start: int, name: str) -> NDArray[Any]:
-    """The array whose `.npy` bytes begin at `start`. The map outlives the stream."""
+    """Map the array whose `.npy` bytes begin at `start`. The map outlives the stream."""
     stream.seek(start)
     version = npy.read_magic(stream)
     if version not in ((1, 0), (2, 0)):

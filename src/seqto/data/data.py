@@ -25,7 +25,7 @@ class Data(Protocol):
         ...
 
     def identity(self) -> Json:
-        """What changes when the data change: names, sizes, digest; `kind` names the source."""
+        """Return names, sizes and a digest, which change with the data; `kind` names the source."""
         ...
 
 

@@ -18,7 +18,7 @@ DIGEST_ITEMS = 16
 
 
 class Indexed(Protocol):
-    """What a dataset class usually has, whether or not it can be iterated."""
+    """A dataset class: a length and items by index, whether or not it can be iterated."""
 
     def __len__(self) -> int: ...
 

@@ -144,7 +144,7 @@ def _classes_by_folder(folder: Path, files: Sequence[str], *, must: bool) -> tup
 
 
 def _classes_by_csv(path: Path, files: Sequence[str]) -> tuple[tuple[int, ...], int]:
-    """The class of each file, and how many rows name no picture that is here."""
+    """Return the class of each file, and the number of rows whose picture is not here."""
     table = _read_table(path)
     short = Counter(name.rsplit("/", 1)[-1] for name in files)
     found: list[int] = []

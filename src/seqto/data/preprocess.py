@@ -1,4 +1,4 @@
-"""What a model takes, and how one sample becomes it: the preprocessing and its two halves.
+"""Preprocessing: from one sample to the input that a model takes, in two halves.
 
 What makes a picture smaller (resize, crop, grey) is done once, when samples are stored; what
 makes it four times larger (normalising) whenever they are read.
@@ -48,7 +48,7 @@ class UnreadableError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Preprocess:
-    """How a picture becomes an input: resize, centre crop, (value - mean) / std * scale.
+    """Steps from a picture to an input: resize, centre crop, (value - mean) / std * scale.
 
     A resize of one number is that of the short side; a pair (height, width) is the exact size.
     Mean and std are on 0-255 values in the order of channels; one number serves all channels.
@@ -203,7 +203,7 @@ def normalise(pixels: Array, preprocess: Preprocess) -> NDArray[np.float32]:
 
 
 def sizes(shape: tuple[int | None, ...]) -> str:
-    """A shape for a message: 3×224×224, with ? for what is open."""
+    """Format a shape for a message: 3×224×224, with ? for open axes."""
     return "×".join("?" if side is None else str(side) for side in shape) or "scalar"
 
 

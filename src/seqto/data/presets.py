@@ -30,7 +30,7 @@ PRESETS: Mapping[str, Preprocess] = {
 
 
 def preset(name: str) -> Preprocess:
-    """The preset of that name."""
+    """Return the preset of that name."""
     if name not in PRESETS:
         known = list(PRESETS)
         tail = nearest(name, known) or f"; there are {', '.join(known)}"
@@ -39,7 +39,7 @@ def preset(name: str) -> Preprocess:
 
 
 def from_settings(settings: Mapping[str, Any]) -> Preprocess:
-    """A `[data.preprocess]` table: the keys of Preprocess, on top of a `preset` where one is."""
+    """Read a `[data.preprocess]` table: keys of Preprocess, on top of a `preset` if any."""
     own = {key: value for key, value in settings.items() if key != "preset"}
     if "preset" not in settings:
         return Preprocess.from_json(own)

@@ -1,4 +1,4 @@
-"""Random numbers in place of samples: the data-free mode. Its figures say little; see `kind`."""
+"""Random numbers in place of samples: the data-free mode. Figures from it say little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples, prepared once and shared by all processes: the splits and the store.
+"""Samples, prepared once and shared by all processes.
 
 A store is a folder: one `.npy` file an input, rows in the order of the splits, and `store.json`,
 which is written last. A folder without a matching `store.json` is half-built and is built again.
@@ -48,9 +48,6 @@ RECORD = "store.json"
 
 
 LABELS = "labels.npy"  # where labels are no class numbers
-
-
-# ---------------------------------------------------------------------------------------- store
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +115,7 @@ class SampleStore:
 
     @classmethod
     def open(cls, folder: Path) -> SampleStore:
-        """The store in a folder; DataError when there is none or it is not complete."""
+        """Open the store in a folder; DataError when there is none or it is not complete."""
         try:
             folder = Path(folder)
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -141,7 +138,7 @@ class SampleStore:
 
     @property
     def data(self) -> Json:
-        """What the data source said about itself when the store was built."""
+        """The identity of the data source when the store was built."""
         return dict(self.record["data"])
 
     @property
@@ -181,7 +178,7 @@ class SampleStore:
 
     @property
     def fixed_batch(self) -> int | None:
-        """How many rows the model takes, if it leaves no choice."""
+        """Number of rows that the model takes at once, where its batch is fixed."""
         shape = self.inputs[0].shape
         return shape[0] if shape else None
 
@@ -194,7 +191,7 @@ class SampleStore:
         return self._read(slice(min(first + start, last), min(first + stop, last)))
 
     def pick(self, split: str, rows: Sequence[int]) -> Batch:
-        """The same for any rows of a split, in the order given."""
+        """Return the same for any rows of a split, in the order given."""
         first, _ = self._span(split)
         return self._read(first + np.asarray(rows, dtype=np.int64))
 

@@ -24,7 +24,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def demo_job(out: Path, overrides: Mapping[str, Any]) -> Job:
-    """The demo's run with what the user changes on the command line."""
+    """Set up the demo with the settings that the user changes."""
     files = resources.files("seqto.demo")
     model = Path(str(files / "fashion_mobilenet.onnx"))
     arrays = Path(str(files / "fashion_mnist.npz"))

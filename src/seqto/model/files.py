@@ -30,7 +30,7 @@ def size_of(path: str | Path) -> int:
 
 
 def external_files(path: str | Path) -> list[Path]:
-    """The files that hold initializers outside of the .onnx file, without reading them."""
+    """List the files that hold initializers outside of the .onnx file, without reading them."""
     import onnx
 
     proto = onnx.load(str(path), load_external_data=False)
@@ -98,7 +98,7 @@ def save(proto: Any, path: str | Path) -> None:
 
 
 def op_types(data: bytes) -> set[str]:
-    """The op types in a serialized model."""
+    """Return the op types in a serialized model."""
     import onnx
 
     return {n.op_type for n in onnx.load_from_string(data).graph.node}

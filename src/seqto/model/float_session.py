@@ -50,7 +50,7 @@ def with_outputs(proto: Any, names: Sequence[str]) -> Any:
 
 
 def tensors_of(prepared: Prepared) -> list[str]:
-    """Every tensor that a plan might quantize."""
+    """Return the names of all tensors that a plan might quantize."""
     names: dict[str, None] = {}
     for layer in prepared.layers:
         for name in (*layer.inputs, layer.output):
@@ -74,7 +74,7 @@ def session_with_outputs(prepared: Prepared, names: Sequence[str], *, exact: boo
 def run_for(
     session: Any, names: Sequence[str], feeds: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Tensor → value, inputs of the model among them."""
+    """Return tensor → value, inputs of the model among them."""
     asked = [n for n in names if n not in feeds]
     values: dict[str, NDArray[Any]] = {}
     if asked:
@@ -84,7 +84,7 @@ def run_for(
 
 
 def element_counts(prepared: Prepared, feeds: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """How many numbers each tensor between layers holds for one sample."""
+    """Count the numbers that each tensor between layers holds for one sample."""
     names = tensors_of(prepared)
     session = session_with_outputs(prepared, names, exact=True)
     rows = len(next(iter(feeds.values())))

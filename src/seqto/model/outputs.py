@@ -1,4 +1,4 @@
-"""Which of a model's outputs is judged, and what distance between two answers means there.
+"""The judged output of a model, and the distance between two answers there.
 
 One output is judged: the one that `task.output` names, or else the first that holds numbers and
 depends on a layer with weights. What an answer is follows from the output's type and shape:
@@ -50,7 +50,7 @@ class Judged:
 
 
 def choose(proto: Any, layers: Sequence[Layer], *, wanted: str | None = None) -> Judged:
-    """The output to judge: the one that is wanted, or the first that can be judged."""
+    """Choose the output to judge: the one that is named, or the first that can be judged."""
     given = [value.name for value in proto.graph.output]
     reasons = [_why_not(value, proto, layers) for value in proto.graph.output]
     numeric = tuple(i for i, value in enumerate(proto.graph.output) if not _no_numbers(value))
@@ -111,7 +111,7 @@ def _depends_on_weights(name: str, proto: Any, layers: Sequence[Layer]) -> bool:
 
 
 def _read_by(node: Any) -> Iterator[str]:
-    """What a node reads, also inside of its branches."""
+    """Return the tensors that a node reads, also inside of its branches."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -143,7 +143,7 @@ def has_rows(value: Any, rows: int) -> bool:
 
 
 def joined(parts: Sequence[NDArray[Any]], *, name: str) -> NDArray[Any]:
-    """The rows of several runs in one array."""
+    """Join the rows of several runs in one array."""
     shapes = {part.shape[1:] for part in parts}
     if len(shapes) > 1:
         a, b = (list(s) for s in sorted(shapes)[:2])
@@ -155,7 +155,7 @@ def joined(parts: Sequence[NDArray[Any]], *, name: str) -> NDArray[Any]:
 
 
 def kind_of(value: NDArray[Any]) -> str:
-    """What an answer is, by the type and shape of an output with one row a sample."""
+    """Return the kind of answer, by the type and shape of an output with one row per sample."""
     if value.dtype.kind in "iub":
         return INTEGERS
     sides = [side for side in value.shape[1:] if side != 1]
@@ -191,7 +191,7 @@ def squared_gaps(want: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def spread(outputs: Sequence[NDArray[Any]]) -> float:
-    """What damage is measured against: mean squared distance of the answers from their mean."""
+    """Return the reference of damage: mean squared distance of the answers from their mean."""
     if kind_of(outputs[0]) == INTEGERS:
         return 1.0
     rows = np.concatenate([_flat(x).astype(np.float64) for x in outputs])

@@ -1,4 +1,4 @@
-"""The only file that reads or writes .onnx: load, check, prepare.
+"""Preparation of a model: folded, named, checked, ready for plans.
 
 A prepared model gives the float model's answers, has named nodes, folded constants, short
 tensor names and at least opset 13 (per-channel quantization begins there). All plans are
@@ -134,7 +134,7 @@ def name_nodes(proto: Any) -> None:
 
 
 def upgrade(proto: Any, opset: int, *, name: str, max_opset: int | None = None) -> Any:
-    """The same model at `opset` or higher; old graphs pass onnx's version converter."""
+    """Return the model at `opset` or higher; old graphs pass onnx's version converter."""
     import onnx
 
     now = opset_of(proto)
@@ -321,7 +321,7 @@ def _why_nothing(proto: Any) -> str:
 
 
 def relative_difference(a: Any, b: Any) -> float:
-    """How far one output is from another, relative to its spread; what is no number: 0 or 1."""
+    """Return the largest difference of two outputs, relative to the spread; no numbers: 0 or 1."""
     import numpy as np
 
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):  # sequences

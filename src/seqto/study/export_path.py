@@ -36,7 +36,7 @@ def check_output(output: Path, source: Path) -> None:
 
 
 def _not_an_export(path: Path) -> str:
-    """What a path is, if it is no model that seqto has quantized; empty if it is one."""
+    """Describe a path that is no model quantized by seqto; empty if it is one."""
     import onnx
     from google.protobuf.message import DecodeError
 

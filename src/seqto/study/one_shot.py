@@ -35,7 +35,7 @@ from seqto.study.setup import Job, calibration_methods, data_kinds
 from seqto.study.workspace import Workplace
 from seqto.transforms.variants import BASE, MODEL_FILE, place_of, variant_of
 
-CHECK_SAMPLES = 4  # random inputs that compare prepared and original where nothing is calibrated
+CHECK_SAMPLES = 4  # random inputs on which prepared and original model are compared without data
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Where models come from: a file, a folder, or a repository of the hub.
+"""Sources of models: a file, a folder, or a repository of the hub.
 
 `parse_source` turns what a user wrote into one of them; only the chosen one is imported.
 """

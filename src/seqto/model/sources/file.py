@@ -12,7 +12,7 @@ from seqto.model.sources.source import Fetched
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A path to an .onnx file; what is in it is looked at later, when it is loaded."""
+    """A path to an .onnx file; its content is checked later, when it is loaded."""
 
     path: str
 
@@ -26,7 +26,7 @@ class File:
 
 
 def _hint(path: Path) -> str:
-    """What the user may have meant: a near name in the folder, or how far the path does exist."""
+    """Suggest a near name in the folder, or say which folder is missing."""
     try:
         names = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:

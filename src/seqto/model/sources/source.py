@@ -11,14 +11,14 @@ from seqto.records import Json
 
 @runtime_checkable
 class Source(Protocol):
-    """Where models come from: yields (name, path, provenance)."""
+    """A model source: yields model files with their origin."""
 
     def fetch(self) -> Iterator[Fetched]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A model file on this disk, and what its origin says about it."""
+    """A model file on this disk, with its origin and the preprocessing that the origin names."""
 
     name: str
     path: str

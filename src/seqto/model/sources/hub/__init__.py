@@ -32,7 +32,7 @@ from seqto.records import Json
 
 
 class Client(Protocol):
-    """Where a hub's files are looked for: online or in the cache."""
+    """Access to the files of a hub: online or in the cache."""
 
     def repositories(self, owner: str, pattern: str) -> list[str]: ...
 
@@ -126,7 +126,7 @@ def _data_files(path: Path, file: str) -> list[str]:
 
 
 def _find_preprocess(client: Client, listing: Listing, file: str) -> tuple[str | None, Json | None]:
-    """The first config that we understand, the ones beside the model before the repository's."""
+    """Find the first config that can be read: beside the model, then in the repository's root."""
     parent = PurePosixPath(file).parent
     places = dict.fromkeys(str(p / c) for p in (parent, PurePosixPath()) for c in CONFIG_NAMES)
     for config in places:
@@ -138,7 +138,7 @@ def _find_preprocess(client: Client, listing: Listing, file: str) -> tuple[str |
 
 
 def _checked_sha256(path: Path, file: str) -> str:
-    """The file's sha256, checked where the cache knows it: large files are named after it."""
+    """Return the file's sha256, checked if the cache knows it: large files are named after it."""
     found = sha256_of_file(path)
     blob = path.resolve()
     if re.fullmatch(r"[0-9a-f]{64}", blob.name) and blob.name != found:

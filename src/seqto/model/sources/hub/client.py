@@ -1,4 +1,4 @@
-"""Where the files of a repository are taken from: the cache, or the hub itself.
+"""Clients for the files of a repository: the cache on this disk, and the hub itself.
 
 All that is known about huggingface_hub is in this file. Its cache layout (refs, snapshots) is a
 documented one; it is read directly, since listing a cached commit has no public call.
@@ -49,7 +49,7 @@ class HubCache:
         return found
 
     def commit_of(self, repo: str, revision: str) -> str | None:
-        """The commit that a revision stood for when it was last fetched, if it is still there."""
+        """Return the commit of a revision when it was last fetched, if it is still cached."""
         commit = revision
         if not COMMIT.fullmatch(revision):
             try:
@@ -81,7 +81,7 @@ class HubCache:
 
 @dataclass(frozen=True, slots=True)
 class OnlineHub:
-    """The hub itself; what is taken from it stays in the cache."""
+    """The hub itself; downloads stay in the cache."""
 
     spec: str
     cache: HubCache

@@ -1,4 +1,4 @@
-"""What a spec names, and which files of a repository it means."""
+"""The text hub:OWNER/NAME[/file][@revision], and the files of a repository that it means."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What one repository holds at one commit (offline: what of it is cached)."""
+    """The files of one repository at one commit (offline: those that are cached)."""
 
     repo: str
     commit: str
@@ -79,7 +79,7 @@ def is_safe_name(name: str) -> bool:
 
 
 def choose_files(listing: Listing, place: Place, *, spec: str) -> list[str]:
-    """The .onnx files that a spec means; raises when that is none, or unclear which."""
+    """Choose the .onnx files that a spec means; raises when there is none, or several fit."""
     models = sorted(file for file in listing.files if file.lower().endswith(".onnx"))
     if place.file and not place.many_files:
         if place.file not in listing.files:
@@ -122,7 +122,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def name_model(repo: str, file: str) -> str:
-    """A name for tables and folders: the repository, and of the file what it does not say yet."""
+    """Name a model for tables and folders: the repository, and what the file adds to it."""
     name = repo.split("/")[1]
     *folders, last = PurePosixPath(file).parts
     parts = [part for part in folders if part != "onnx"]

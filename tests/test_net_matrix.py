@@ -18,8 +18,8 @@ from seqto.data.splits import split_rows
 from seqto.model.sources.source import Fetched
 from seqto.record.journal import read_events
 from seqto.study.one_shot import diagnose_job, quantize_once
+from seqto.study.runner import FLOAT_MODEL
 from seqto.study.setup import Job, make_job
-from seqto.study.study import FLOAT_MODEL
 
 COUNTS = {"calibration": 8, "evaluation": 8, "report": 8}
 SAMPLES = sum(COUNTS.values())

@@ -49,7 +49,7 @@ def finish(job: Job, study: Study) -> None:
     best = report["recommended"].get("balanced", report["recommended"].get("loss"))
     profiled = {e["plan_key"] for e in study.journal.events if e["event"] == "profile"}
     if best is not None and keys[best] not in profiled:
-        study.profile(study.trials[keys[best]].plan, scheme=f"trial {best}")
+        study.runner.profile(study.trials[keys[best]].plan, scheme=f"trial {best}")
 
 
 def _settle(job: Job, study: Study, keys: Mapping[int, str]) -> None:

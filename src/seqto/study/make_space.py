@@ -91,7 +91,7 @@ def _tried_menu(
             return frozenset(model_files.op_types(made) - float_ops)
 
         left, findings = support.narrow(
-            place.layers, open_menu, order=order, runs=study.stops, added_ops=added_ops
+            place.layers, open_menu, order=order, runs=study.runner.stops, added_ops=added_ops
         )
         for finding in findings:
             study.write(finding)
@@ -192,7 +192,7 @@ def _profiles(
     for scheme, plan in profile_plans(place.layers, menu).items():
         if scheme in recorded:
             continue
-        if (found := study.profile(plan, scheme=scheme)) is not None:
+        if (found := study.runner.profile(plan, scheme=scheme)) is not None:
             recorded[scheme] = found
     feeds = place.store.batch(CALIBRATION, 0, place.store.feed_rows(1))
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))

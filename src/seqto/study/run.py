@@ -135,7 +135,7 @@ def _study(
 
 def _steps(job: Job, study: Study, place: workspace.Workplace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
-    study.baseline()
+    study.runner.baseline()
     if study.found(INT8_PRODUCTS) is None:
         study.write({"event": INT8_PRODUCTS, **check_saturation.ask(study.pool)})
     if study.found("baseline") is None:
@@ -144,9 +144,9 @@ def _steps(job: Job, study: Study, place: workspace.Workplace) -> str:
             {
                 "event": "baseline",
                 "size_bytes": model_files.size_of(job.fetched.path),
-                "accuracy": {s: r.accuracy for s, r in study.references.items()},
+                "accuracy": {s: r.accuracy for s, r in study.runner.references.items()},
                 "latency": latency.to_json() if latency else None,
-                "output": study.judged_json(),
+                "output": study.runner.judged_json(),
             }
         )
     space = make_space(job, study, place)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seqto.files import write_file
-from seqto.records import EVALUATION, REPORT, Json
+from seqto.records import EVALUATION, REPORT, Json, Measurement
 from seqto.report import wording
 from seqto.selection.objectives import OBJECTIVES, figure_of
 from seqto.selection.recommend import TOLERANCE
@@ -255,9 +255,30 @@ def _baseline(told: _Told) -> Json | None:
 def _float_accuracy(told: _Told) -> dict[str, float]:
     """By split, as measured beside a trial: the report split is run only at the end."""
     own = [m for t in told.trials.values() for m in t.get("measurements", {}).values()]
-    found = [(m["split"], m.get("baseline_accuracy")) for m in own if not m.get("stopped_early")]
-    found += [(split, m.get("baseline_accuracy")) for (_, split), m in told.measurements.items()]
+    whole = [m for m in own if not m.get("stopped_early")]
+    found = [(m["split"], _figures(m)["baseline_accuracy"]) for m in whole]
+    found += [
+        (split, _figures(m)["baseline_accuracy"]) for (_, split), m in told.measurements.items()
+    ]
     return {split: value for split, value in found if value is not None}
+
+
+def _figures(measurement: Mapping[str, Any] | None) -> Json:
+    """The task's figures; those of a classifier also by the names that they have always had."""
+    if measurement is None:
+        return {**dict.fromkeys(_CLASSIFIER), "scores": {}, "baseline_scores": {}}
+    found = Measurement.from_json(dict(measurement))
+    return {
+        "accuracy": found.scores.get("accuracy"),
+        "baseline_accuracy": found.baseline_scores.get("accuracy"),
+        "top_k_loss": found.figures.get("top_k_loss"),
+        "kendall_tau": found.figures.get("kendall_tau"),
+        "scores": dict(found.scores),
+        "baseline_scores": dict(found.baseline_scores),
+    }
+
+
+_CLASSIFIER = ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau")
 
 
 def _latency(latency: Mapping[str, Any] | None) -> Json | None:
@@ -290,19 +311,14 @@ def _trial(told: _Told, number: int, open_layers: Sequence[str]) -> Json:
             name for name in open_layers if schemes.get(name, "fp32").split("-")[0] in FLOAT_KINDS
         ],
         "loss": _loss(seen),
-        **{
-            k: (seen or {}).get(k)
-            for k in ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau", "damage")
-        },
+        **_figures(seen),
+        "damage": (seen or {}).get("damage"),
         "stopped_early": bool((seen or {}).get("stopped_early", False)),
         "report_split": None
         if held_out is None
         else {
             "loss": _loss(held_out),
-            **{
-                k: held_out.get(k)
-                for k in ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau")
-            },
+            **_figures(held_out),
         },
         "size_bytes": trial["size_bytes"],
         "sha256": trial["sha256"],
@@ -320,6 +336,8 @@ _COPIED = (
     "baseline_accuracy",
     "top_k_loss",
     "kendall_tau",
+    "scores",
+    "baseline_scores",
     "damage",
     "stopped_early",
     "report_split",

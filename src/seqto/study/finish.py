@@ -29,7 +29,7 @@ def explain(job: Job, study: Study, space: Space) -> None:
         return
     profiles = [e for e in study.journal.events if e["event"] == "profile"]
     for finding in diagnose(
-        study.pool, plan, profiles=profiles, int8_products=study.found(INT8_PRODUCTS)
+        study.executor, plan, profiles=profiles, int8_products=study.found(INT8_PRODUCTS)
     ):
         study.write(finding)
 

@@ -13,9 +13,10 @@ from seqto.assembly.plan import Plan
 from seqto.config import Settings
 from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
-from seqto.execution.local.pool import Pool
+from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.jobs import Figures, RankLayers
 from seqto.model import files as model_files
-from seqto.records import CALIBRATION, Json, Layer, LayerError
+from seqto.records import CALIBRATION, Failure, Json, Layer, LayerError
 from seqto.schemes.scheme import Scheme
 from seqto.search import choices, support
 from seqto.search.space import Space
@@ -268,7 +269,7 @@ def analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
     """The papers' ranking, recorded; for the report it is made even where no strategy asks."""
     recorded = study.found("analysis")
     if recorded is None:
-        recorded = analysis_event(job, study.pool, plan)
+        recorded = analysis_event(job, study.executor, plan)
         study.write(recorded)
     return tuple(LayerError.from_json(row) for row in recorded["ranking"])
 
@@ -289,22 +290,21 @@ def _by_damage(
     )
 
 
-def analysis_event(job: Job, pool: Pool, plan: Plan) -> Json:
+def analysis_event(job: Job, executor: Executor, plan: Plan) -> Json:
     """Layer errors of a plan, measured and ranked."""
     settings = job.settings.analysis
-    task = {"kind": "analyze", "plan": plan.to_json(), "samples": settings.samples}
-    (ticket,) = pool.map([task])
-    if ticket.failure is not None or ticket.result is None:
-        message = ticket.failure.message if ticket.failure else "no result"
-        raise DeviceError(f"the layer analysis failed: {message}")
+    (done,) = run_all(executor, [RankLayers(plan, settings.samples)])
+    found = expect(done, Figures)
+    if isinstance(found, Failure):
+        raise DeviceError(f"the layer analysis failed: {found.message}")
     ranking = layer_errors.rank(
-        ticket.result["errors"],
+        found.values["errors"],
         qdq_weight=settings.qdq_weight,
         xmodel_weight=settings.xmodel_weight,
     )
     return {
         "event": "analysis",
-        "samples": ticket.result["samples"],
-        "seconds": round(ticket.seconds, 2),
+        "samples": found.values["samples"],
+        "seconds": round(done.seconds, 2),
         "ranking": [row.to_json() for row in ranking],
     }

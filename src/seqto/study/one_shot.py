@@ -21,7 +21,8 @@ from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
 from seqto.diagnosis.measure import PARTS
 from seqto.errors import ConfigError, DeviceError
-from seqto.execution.local.pool import Pool
+from seqto.execution.executor import Executor, run_all
+from seqto.execution.jobs import Figures, ProfilePlan
 from seqto.files import TEMPORARY, shown, write_file
 from seqto.record.journal import read_events
 from seqto.record.own_files import JOURNAL, OwnFiles, check_run_folder, is_run
@@ -33,7 +34,7 @@ from seqto.study.export_path import check_output
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import analysis_event, default_plan
-from seqto.study.open_pool import open_pool
+from seqto.study.open_executor import open_executor
 from seqto.study.setup import Job, calibration_methods
 from seqto.study.workspace import Workplace
 from seqto.transforms.variants import BASE, CORRECTIONS, MODEL_FILE, place_of, variant_of
@@ -153,8 +154,8 @@ def analyze(job: Job) -> Json:
         plan = planned(job, place)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: there is nothing to analyze")
-        with open_pool(job, place) as pool:
-            event = analysis_event(job, pool, plan)
+        with open_executor(job, place) as executor:
+            event = analysis_event(job, executor, plan)
     report = build_report([header, event])
     kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
     text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -221,8 +222,8 @@ def diagnose_job(job: Job) -> list[Json]:
     OwnFiles.read(job.out).check([DIAGNOSIS_FILE])
     with opened(job) as (place, _):
         plan = planned(job, place)
-        with open_pool(job, place) as pool:
-            found = diagnose(pool, plan, profiles=_profiled(pool, plan))
+        with open_executor(job, place) as executor:
+            found = diagnose(executor, plan, profiles=_profiled(executor, plan))
     if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
         raise DeviceError(found[0]["message"])
     text = json.dumps({"plan": plan.to_json(), "findings": found}, indent=1, allow_nan=False)
@@ -230,12 +231,12 @@ def diagnose_job(job: Job) -> list[Json]:
     return found
 
 
-def _profiled(pool: Pool, plan: Plan) -> list[Json]:
+def _profiled(executor: Executor, plan: Plan) -> list[Json]:
     """Kernel times of the float model and of the plan, one after the other: alone."""
     found = []
     for scheme, what in (("float", Plan((), plan.transforms)), ("planned", plan)):
-        (ticket,) = pool.map([{"kind": "profile", "plan": what.to_json(), "runs": 15}])
-        if ticket.result is not None and ticket.result["layers_ms"]:
+        (done,) = run_all(executor, [ProfilePlan(what)], alone=True)
+        if isinstance(done.outcome, Figures) and done.outcome.values["layers_ms"]:
             named = {"plan_key": what.key, "integer_layers": integer_layers(what)}
-            found.append({"scheme": scheme, **named, **ticket.result})
+            found.append({"scheme": scheme, **named, **done.outcome.values})
     return found

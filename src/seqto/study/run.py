@@ -7,17 +7,17 @@ import time
 from pathlib import Path
 
 from seqto.errors import JournalError
-from seqto.execution.local.pool import Pool
+from seqto.execution.executor import Executor
 from seqto.model import files as model_files
 from seqto.record.journal import Journal
-from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, OwnFiles, claim
+from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, WORK, OwnFiles, claim
 from seqto.records import Json
 from seqto.study import check_saturation, workspace
 from seqto.study.finish import INT8_PRODUCTS, explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import last_settings, model_identity, refuse_changes
 from seqto.study.make_space import make_space
-from seqto.study.open_pool import open_pool
+from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
 from seqto.study.setup import Job, calibration_methods, rounding_types
 from seqto.study.study import Budget, Study
@@ -31,8 +31,8 @@ def run(job: Job) -> None:
     with Journal.open(job.out / JOURNAL) as journal:
         place, header = _open_workplace(job, journal, own)
         try:
-            with open_pool(job, place) as pool:
-                study = _study(job, journal, pool, place, began=began)
+            with open_executor(job, place) as executor:
+                study = _study(job, journal, executor, place, began=began)
                 if study.found("header") is None:
                     study.write(header)
                 elif last_settings(journal.events) != header["settings"]:
@@ -57,7 +57,7 @@ def run(job: Job) -> None:
 def clear_cache(folder: Path) -> None:
     """Remove prepared samples and compiled models, which a finished run needs no more."""
     own = OwnFiles.read(folder)
-    for name in (SAMPLES, COMPILED):
+    for name in (SAMPLES, COMPILED, WORK):
         own.clear(name)
 
 
@@ -72,7 +72,7 @@ def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workspac
     else:
         own.clear(BASE)
         own.take(BASE)
-    for name in (SAMPLES, COMPILED):
+    for name in (SAMPLES, COMPILED, WORK):
         own.take(name)
     prepared = workspace.prepare_model(
         job.fetched, job.out, max_opset=settings.constraints.max_opset
@@ -110,13 +110,13 @@ def _open_workplace(job: Job, journal: Journal, own: OwnFiles) -> tuple[workspac
 
 
 def _study(
-    job: Job, journal: Journal, pool: Pool, place: workspace.Workplace, *, began: float
+    job: Job, journal: Journal, executor: Executor, place: workspace.Workplace, *, began: float
 ) -> Study:
     search, device = job.settings.search, job.settings.device
     throughput_batch = device.batch and (place.store.fixed_batch or device.batch)
     return Study(
         journal,
-        pool,
+        executor,
         place.store,
         task=job.task,
         device=job.device,
@@ -126,7 +126,7 @@ def _study(
         race_objectives=search.objectives,
         probes=search.probes,
         chunk=job.settings.data.chunk,
-        rounding=Rounding(pool, place.folder, rounding_types(job.settings), job.progress),
+        rounding=Rounding(executor, place.folder, rounding_types(job.settings), job.progress),
         listener=job.listener,
         began=began,
         judged=place.judged,
@@ -137,14 +137,16 @@ def _steps(job: Job, study: Study, place: workspace.Workplace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
     study.runner.baseline()
     if study.found(INT8_PRODUCTS) is None:
-        study.write({"event": INT8_PRODUCTS, **check_saturation.ask(study.pool)})
+        study.write({"event": INT8_PRODUCTS, **check_saturation.ask(study.executor)})
     if study.found("baseline") is None:
         latency = study.time_baseline()
         study.write(
             {
                 "event": "baseline",
                 "size_bytes": model_files.size_of(job.fetched.path),
-                "accuracy": {s: r.accuracy for s, r in study.runner.references.items()},
+                "accuracy": {
+                    s: r.scores.get("accuracy") for s, r in study.runner.references.items()
+                },
                 "latency": latency.to_json() if latency else None,
                 "output": study.runner.judged_json(),
             }

@@ -5,21 +5,41 @@ The runner measures; the study decides what is run and records it.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from seqto.assembly.plan import Plan
 from seqto.data.store import SampleStore
 from seqto.devices.device import Device
-from seqto.execution.local.pool import Pool, Ticket
+from seqto.errors import DeviceError
+from seqto.execution.executor import Done, Executor, Handle, expect, run_all
+from seqto.execution.files import WORK, FileRef
+from seqto.execution.jobs import (
+    BatchChosen,
+    ChooseBatch,
+    Evaluate,
+    Evaluated,
+    Figures,
+    MakeReference,
+    ProfilePlan,
+    RawOutputs,
+    ReferenceMade,
+    TryPlan,
+)
+from seqto.files import replacing
 from seqto.model import outputs as model_outputs
 from seqto.record.trial import Trial
 from seqto.records import CALIBRATION, EVALUATION, REPORT, Failure, Json, Loss, Measurement
 from seqto.search.latency_table import integer_layers
-from seqto.study.running_trial import Candidate
+from seqto.selection.pareto import front
+from seqto.study.running_trial import TrialMaker
 from seqto.tasks import scoring
-from seqto.tasks.task import Task
+from seqto.tasks.array_file import read_arrays
+from seqto.tasks.scoring import DIGITS, Decoded, Scorer
+from seqto.tasks.task import Task, judges_one_output, portable_form
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +56,9 @@ BATCH, TIMING, REPORT_SPLIT, PROFILE = "batch", "timing", "report split", "profi
 
 
 RACE_CHUNKS = 40  # parts of the samples after each of which a candidate may be stopped
+
+
+BATCHES = (1, 2, 4, 8, 16)  # sizes that are tried
 
 
 class OutOfBudget(Exception):  # noqa: N818  (a signal, not an error)
@@ -57,13 +80,29 @@ class Record(Protocol):
     def note_failure(self, step: str, failure: Failure, *, plan_key: str | None = None) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class SplitReference:
+    """The float model's answers on a split: a file for the workers, and what main reads of it."""
+
+    file: FileRef
+    content: scoring.Reference
+
+    @property
+    def rows(self) -> int:
+        return self.content.rows
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        return self.content.scores
+
+
 class PlanRunner:
     """Evaluates plans on the splits, against the float model's answers."""
 
     def __init__(
         self,
         record: Record,
-        pool: Pool,
+        executor: Executor,
         store: SampleStore,
         *,
         task: Task,
@@ -74,36 +113,33 @@ class PlanRunner:
         chunk: int = 0,
         batch_seconds: float = 0.15,
     ) -> None:
-        self.record, self.pool, self.store = record, pool, store
+        self.record, self.executor, self.store = record, executor, store
         self.task, self.device, self.judged = task, device, judged
-        # a task that looks at one output gets the judged one, others get all that are numbers
-        alone = getattr(task, "one_output", False)
-        self.sent = (judged.position,) if alone else judged.numeric
+        self.judges_here = portable_form(task) is None  # workers send raw outputs then
         self.racing, self.probes, self.chunk = racing, probes, chunk
         self.batch_seconds = batch_seconds  # for each batch size that is tried
         self.batch = 1
-        self.references: dict[str, scoring.Reference] = {}
+        self.references: dict[str, SplitReference] = {}
+
+    # --------------------------------------------------------------------------- the float model
 
     def baseline(self) -> None:
         """Float outputs on the splits that are looked at, and the batch that is fastest."""
         tuned = self.record.found("tuning")
         if tuned is None:
-            tuned = {"event": "tuning", "batch": self._tuned_batch()}
+            tuned = {"event": "tuning", "batch": self._choose_batch()}
             self.record.write(tuned)
         self.batch = tuned["batch"]
         self.reference(CALIBRATION)
-        self._remark(self.reference(EVALUATION))
+        self._write_caution(self.reference(EVALUATION).content)
 
-    def _remark(self, reference: scoring.Reference) -> None:
+    def _write_caution(self, reference: scoring.Reference) -> None:
         """Which output is judged and what an answer is there, once, where that is a question."""
-        name, remark = self.judged.name, None
-        if hasattr(self.task, "remark"):
-            remark = self.task.remark(reference.outputs, name=name)
-        parts = [remark] if remark else []
-        if self.judged.count > 1 and len(self.sent) == 1:
+        parts = [reference.caution] if reference.caution else []
+        if self.judged.count > 1 and judges_one_output(self.task):
             parts.append(
-                f"Of the model's {self.judged.count} outputs {name!r} is judged; task.output "
-                "chooses another."
+                f"Of the model's {self.judged.count} outputs {self.judged.name!r} is judged; "
+                "task.output chooses another."
             )
         if parts and not any(e.get("kind") == TASK for e in self.record.events):
             found = {"kind": TASK, "message": " ".join(parts), "layers": [], "figures": {}}
@@ -111,75 +147,75 @@ class PlanRunner:
 
     def judged_json(self) -> Json:
         """For the report: the output's name, its shape for one sample, and what an answer is."""
-        reference = self.reference(EVALUATION)
-        value = reference.outputs[reference.judged]
-        alone = getattr(self.task, "one_output", False)
-        return {
-            "name": self.judged.name,
-            "shape": list(value.shape[1:]),
-            "judged_by": model_outputs.kind_of(value) if alone else "task",
-            "outputs": self.judged.count,
-        }
+        about = self.reference(EVALUATION).content.output
+        return {"name": self.judged.name, **about, "outputs": self.judged.count}
 
-    def _tuned_batch(self) -> int:
+    def _choose_batch(self) -> int:
         if self.store.fixed_batch:
             return self.store.fixed_batch
-        job = {"kind": "tune", "split": EVALUATION, "threads": 1, "batches": [1, 2, 4, 8, 16]}
-        job["seconds"] = self.batch_seconds
-        (ticket,) = self.pool.map([job])
-        if ticket.result is None:
-            self.record.note_failure(BATCH, ticket.failure or Failure("time", "no result"))
+        job = ChooseBatch(EVALUATION, BATCHES, self.batch_seconds)
+        (done,) = run_all(self.executor, [job], alone=True)
+        found = expect(done, BatchChosen)
+        if isinstance(found, Failure):
+            self.record.note_failure(BATCH, found)
             return 1
-        return int(ticket.result["batch"])
+        return found.batch
 
-    def reference(self, split: str) -> scoring.Reference:
+    def reference(self, split: str) -> SplitReference:
+        """The float model's answers on a split, made by all workers when first asked for."""
         if split in self.references:
             return self.references[split]
-        outputs: dict[int, list[object]] = {}
         rows = self.store.rows(split)
-        job = self._job(None, split, rows)
+        chunk = self._chunk_rows(rows)
         # the workers share the rows; a candidate runs on one of them
-        share = -(-rows // (job["chunk"] * self.pool.size)) * job["chunk"]
-        pieces = [
-            {**job, "first": first, "rows": min(first + share, rows)}
+        share = -(-rows // (chunk * self.executor.slots)) * chunk
+        jobs = [
+            MakeReference(
+                self.float_plan, split, first, min(first + share, rows), self.batch, chunk
+            )
             for first in range(0, rows, share)
         ]
-
-        def take(message: Json, arrays: list[object]) -> Json | None:
-            if "start" in message:
-                outputs[message["start"]] = arrays
-            return _go_on(message)
-
-        tickets = self.pool.map(pieces, take)  # type: ignore[arg-type]
-        failure = next((t.failure for t in tickets if t.failure is not None), None)
-        if failure is not None and self._stands_in(failure):
+        parts = [expect(done, ReferenceMade) for done in run_all(self.executor, jobs)]
+        failure = next((p for p in parts if isinstance(p, Failure)), None)
+        if failure is not None and self._use_prepared_model(failure):
             return self.reference(split)
         if failure is not None:
-            from seqto.errors import DeviceError
-
             raise DeviceError(
                 f"the float model does not run on {self.device.name}: {failure.message}",
                 stage=failure.stage,
                 ops=failure.ops,
             )
-        import numpy as np
+        made = [p.file for p in parts if isinstance(p, ReferenceMade)]
+        self.references[split] = self._join(split, made)
+        return self.references[split]
 
-        chunks = [outputs[k] for k in sorted(outputs)]
-        whole = [
-            model_outputs.joined([np.asarray(x) for x in parts], name=self.judged.name)
-            for parts in zip(*chunks, strict=True)
-        ]
-        found = scoring.Reference(
-            split,
-            whole,
-            self.store.labels(split),
-            task=self.task,
-            judged=self.sent.index(self.judged.position),
+    def _join(self, split: str, parts: Sequence[FileRef]) -> SplitReference:
+        """Write the parts that the workers have made as one file, and delete them."""
+        files = self.executor.files
+        decoded: list[Decoded] = []
+        about: Json = {}
+        for part in parts:
+            found, said = self._part(files.path(part))
+            decoded.append(found)
+            about = about or said
+        reference = scoring.reference_from(
+            self.task, split, decoded, labels=self.store.labels(split), about=about
         )
-        self.references[split] = found
-        return found
+        path = files.named(f"{WORK}/reference-{split}")
+        reference.save(path)
+        for part in parts:
+            files.discard(part)
+        return SplitReference(files.put(path), scoring.Reference.load(path))
 
-    def _stands_in(self, failure: Failure) -> bool:
+    def _part(self, path: Any) -> tuple[Decoded, Json]:
+        if not self.judges_here:
+            return scoring.load_part(path)
+        arrays = list(read_arrays(path)[0].values())
+        judged = self.judged.numeric.index(self.judged.position) if len(arrays) > 1 else 0
+        about = scoring.describe_outputs(self.task, arrays, judged=judged, name=self.judged.name)
+        return scoring.decode(self.task, arrays), about
+
+    def _use_prepared_model(self, failure: Failure) -> bool:
         """Let the prepared model, which gives the same answers, be the float model, if it runs.
 
         A device may not take the file as it was given (TVM and pads that are computed) and yet
@@ -197,29 +233,21 @@ class PlanRunner:
         return True
 
     @property
-    def float_plan(self) -> Json | None:
+    def float_plan(self) -> Plan | None:
         """None: the file as it was given; else the plan of what stands for it."""
         stands_in = any(e.get("kind") == FLOAT_MODEL for e in self.record.events)
-        return Plan().to_json() if stands_in else None
+        return Plan() if stands_in else None
 
-    def _job(self, plan: Plan | None, split: str, rows: int, *, chunks: int = 10) -> Json:
+    def _chunk_rows(self, rows: int, *, chunks: int = 10) -> int:
         chunk = self.chunk or max(self.batch, -(-rows // chunks))
-        return {
-            "kind": "evaluate",
-            "plan": self.float_plan if plan is None else plan.to_json(),
-            "split": split,
-            "rows": rows,
-            "batch": self.batch,
-            "chunk": -(-chunk // self.batch) * self.batch,
-            "threads": 1,
-            "outputs": list(self.sent),
-        }
+        return -(-chunk // self.batch) * self.batch
+
+    # --------------------------------------------------------------------------------- the plans
 
     def stops(self, plan: Plan) -> Failure | None:
         """What stops a plan from running one sample on the device, if anything does."""
-        job = {**self._job(plan, CALIBRATION, self.batch), "chunk": self.batch}
-        (ticket,) = self.pool.map([job], lambda message, _: _go_on(message))
-        return ticket.failure
+        (done,) = run_all(self.executor, [TryPlan(plan, self.batch)])
+        return done.outcome if isinstance(done.outcome, Failure) else None
 
     def profile(self, plan: Plan, *, scheme: str) -> Json | None:
         """Which layer runs where, and for how long; recorded, empty on devices that cannot tell.
@@ -228,13 +256,13 @@ class PlanRunner:
         """
         if (PROFILE, plan.key) in self.record.failed:
             return None
-        (ticket,) = self.pool.map([{"kind": "profile", "plan": plan.to_json(), "runs": 15}])
-        if ticket.result is None:
-            failure = ticket.failure or Failure("run", "no result")
-            self.record.note_failure(PROFILE, failure, plan_key=plan.key)
+        (done,) = run_all(self.executor, [ProfilePlan(plan)], alone=True)
+        found = expect(done, Figures)
+        if isinstance(found, Failure):
+            self.record.note_failure(PROFILE, found, plan_key=plan.key)
             return None
         named = {"plan_key": plan.key, "scheme": scheme, "integer_layers": integer_layers(plan)}
-        event = {"event": "profile", **named, **ticket.result}
+        event = {"event": "profile", **named, **found.values}
         self.record.write(event)
         return event
 
@@ -252,55 +280,98 @@ class PlanRunner:
         """Run plans at once; they know the trials of earlier asks. `conclude` gets each trial."""
         reference = self.reference(split)
         rows = min(self.probes, reference.rows) if probe else reference.rows
-        rivals = _rivals(earlier) if self.racing else []
-        order = _hardest_first(earlier, rows) if rivals else None
-        by_content = {t.content: t for t in earlier if t.content}
-        leaders: dict[str, Candidate] = {}
-        running: dict[int, Candidate] = {}
-        waiting: list[tuple[Candidate, Ticket]] = []  # same model as one that is under way
+        racing = self.racing and not self.judges_here
+        rivals = _rivals(earlier) if racing else ()
+        order = self._order_file(_hardest_first(earlier, rows)) if rivals else None
+        trials = TrialMaker({t.content: t for t in earlier if t.content})
+        known = frozenset(trials.by_content)
+        running: dict[Handle, tuple[Plan, str]] = {}
         for plan, note in fresh.values():
-            number = numbers.get(plan.key, -1)
-            view = scoring.Judge(reference, device=self.device.name, rows=rows, order=order)
-            candidate = Candidate(
-                number, plan, note, view, rivals=rivals, by_content=by_content, leaders=leaders
+            job = Evaluate(
+                plan,
+                split,
+                rows,
+                self.batch,
+                self._chunk_rows(rows, chunks=10 if order is None else RACE_CHUNKS),
+                None if self.judges_here else reference.file,
+                order=order,
+                rivals=rivals,
+                known=known,
             )
-            job = self._job(plan, split, rows, chunks=10 if order is None else RACE_CHUNKS)
-            if order is not None:
-                job["order"] = order.tolist()
-            ticket = self.pool.submit(job, candidate.hear)
-            candidate.stop = _stopper(self.pool, ticket)
-            running[ticket.number] = candidate
+            running[self.executor.submit(job)] = (plan, note)
         while running:
-            end = deadline()
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                self.pool.cancel()
-                raise OutOfBudget
-            for ticket in self.pool.wait(left):
-                waiting.append((running.pop(ticket.number), ticket))
-            for candidate, ticket in [w for w in waiting if w[0].can_conclude]:
-                waiting.remove((candidate, ticket))
-                conclude(candidate.trial(ticket))
-        for candidate, ticket in waiting:
-            conclude(candidate.trial(ticket))
+            for done in self._wait(running, deadline):
+                plan, note = running.pop(done.handle)
+                measured = self._judged_here(done, reference, rows=rows)
+                conclude(trials.trial(numbers.get(plan.key, -1), plan, note, done, measured))
+        if order is not None:
+            self.executor.files.discard(order)
+
+    def _wait(
+        self, running: Mapping[Handle, object], deadline: Callable[[], float | None]
+    ) -> list[Done]:
+        """Jobs of these that are done; when the time is up the rest is cancelled."""
+        end = deadline()
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            for handle in running:
+                self.executor.cancel(handle)
+            raise OutOfBudget
+        return [done for done in self.executor.wait(left) if done.handle in running]
+
+    def _order_file(self, order: NDArray[np.int64]) -> FileRef:
+        import numpy as np
+
+        name = hashlib.sha256(order.tobytes()).hexdigest()[:16]
+        path = self.executor.files.named(f"{WORK}/order-{name}.npy")
+        with replacing(path) as stream:
+            np.save(stream, order)
+        return self.executor.files.put(path)
+
+    def _judged_here(
+        self, done: Done, reference: SplitReference, *, rows: int, intervals: bool = False
+    ) -> Measurement | None:
+        """What the task says of raw outputs, if it stays in this process."""
+        if not isinstance(done.outcome, RawOutputs):
+            return None
+        files = self.executor.files
+        arrays, _ = read_arrays(files.path(done.outcome.file))
+        scorer = Scorer(
+            self.task,
+            reference.content,
+            device=self.device.name,
+            rows=rows,
+            labels=self.store.labels(reference.content.split),
+        )
+        scorer.add(scoring.decode(self.task, list(arrays.values())))
+        files.discard(done.outcome.file)
+        return scorer.measurement(intervals=intervals)
 
     def confirm(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Measurement | Failure]]:
         """Measure trials on the report split, which no search has seen."""
         reference = self.reference(REPORT)
-        running: dict[int, tuple[Trial, Candidate]] = {}
+        running: dict[Handle, Trial] = {}
         for trial in trials:
-            view = scoring.Judge(reference, device=self.device.name, rows=reference.rows)
-            candidate = Candidate(trial.number, trial.plan, "", view)
-            ticket = self.pool.submit(self._job(trial.plan, REPORT, reference.rows), candidate.hear)
-            running[ticket.number] = (trial, candidate)
+            job = Evaluate(
+                trial.plan,
+                REPORT,
+                reference.rows,
+                self.batch,
+                self._chunk_rows(reference.rows),
+                None if self.judges_here else reference.file,
+                intervals=True,
+            )
+            running[self.executor.submit(job)] = trial
         while running:
-            for ticket in self.pool.wait():
-                trial, candidate = running.pop(ticket.number)
-                yield trial, ticket.failure or candidate.view.measurement()
-
-
-def _go_on(message: Json) -> Json | None:
-    return {"go": True} if "assembled" in message else None
+            for done in self._wait(running, lambda: None):
+                trial = running.pop(done.handle)
+                found = self._judged_here(done, reference, rows=reference.rows, intervals=True)
+                if isinstance(done.outcome, Evaluated):
+                    found = done.outcome.measurement
+                if isinstance(done.outcome, Failure):
+                    yield trial, done.outcome
+                elif found is not None:
+                    yield trial, found
 
 
 def _whole(trials: Sequence[Trial]) -> list[tuple[int, Loss]]:
@@ -309,12 +380,14 @@ def _whole(trials: Sequence[Trial]) -> list[tuple[int, Loss]]:
     return [(size, m.loss) for size, m in seen if m is not None and not m.stopped_early]
 
 
-def _rivals(trials: Sequence[Trial]) -> list[tuple[int, int]]:
-    """(bytes, changed answers) of all complete trials: what a newcomer must not lose to."""
-    return [(size, round(loss.value * loss.samples)) for size, loss in _whole(trials)]
+def _rivals(trials: Sequence[Trial]) -> tuple[tuple[int, float], ...]:
+    """(bytes, summed distance) of the complete trials that no other beats in both."""
+    points = [(size, round(loss.value * loss.samples, DIGITS)) for size, loss in _whole(trials)]
+    unbeaten = front([(float(size), total) for size, total in points])
+    return tuple(dict.fromkeys(points[i] for i in unbeaten))
 
 
-def _hardest_first(trials: Sequence[Trial], rows: int) -> NDArray[np.int64] | None:
+def _hardest_first(trials: Sequence[Trial], rows: int) -> NDArray[np.int64]:
     """Samples in the order of how many trials changed their answer.
 
     Plans mostly change the same answers, so that a plan which is no better than a smaller one has
@@ -329,7 +402,3 @@ def _hardest_first(trials: Sequence[Trial], rows: int) -> NDArray[np.int64] | No
             changes += 1 - np.unpackbits(raw)[:rows].astype(np.int64)
     order: NDArray[np.int64] = np.argsort(-changes, kind="stable")
     return order
-
-
-def _stopper(pool: Pool, ticket: Ticket) -> Callable[[], None]:
-    return lambda: pool.stop(ticket)

@@ -13,7 +13,7 @@ from seqto import config, plugins
 from seqto.config import Settings
 from seqto.data.data import Data
 from seqto.data.preprocess import Preprocess
-from seqto.devices.device import Device
+from seqto.devices.device import CachingDevice, Device
 from seqto.errors import ConfigError, nearest
 from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
@@ -71,9 +71,9 @@ def make_job(
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
     device = plugins.build("seqto.devices", device_json)
-    if getattr(device, "cache", "") is None:
+    if isinstance(device, CachingDevice):
         # compiled models are shared by this run's workers and go with the other caches
-        device_json["cache"] = str((out / "cache" / "compiled").resolve())
+        device_json |= device.with_cache((out / "cache" / "compiled").resolve())
     chosen_task = task or plugins.build(TASKS, _task_json(settings))
     chosen = strategy or plugins.build(STRATEGIES, _strategy_json(settings))
     source = _data(settings, fetched, data)
@@ -130,11 +130,7 @@ def _refuse_unused(
 
 def _task_json(settings: Settings) -> Json:
     task = settings.task
-    values = {
-        "label_offset": task.label_offset,
-        "top_k": task.top_k,
-        "tolerance": task.tolerance,
-    }
+    values = {"label_offset": task.label_offset, "top_k": task.top_k}
     return _plugin_json(TASKS, task.kind, values, task.settings, section="task")
 
 

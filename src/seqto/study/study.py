@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from seqto.assembly.plan import Plan
 from seqto.data.store import SampleStore
 from seqto.devices.device import Device
-from seqto.execution.local.pool import Pool
+from seqto.execution.executor import Executor
 from seqto.model import outputs as model_outputs
 from seqto.record.journal import Journal
 from seqto.record.trial import Trial
@@ -52,7 +52,7 @@ class Study:
     def __init__(
         self,
         journal: Journal,
-        pool: Pool,
+        executor: Executor,
         store: SampleStore,
         *,
         task: Task,
@@ -68,14 +68,14 @@ class Study:
         began: float | None = None,
         judged: model_outputs.Judged,
     ) -> None:
-        self.journal, self.pool, self.store = journal, pool, store
+        self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
-        self.clock = Clock(pool, timing)
+        self.clock = Clock(executor, timing)
         self.rounding = rounding
         self.began = time.monotonic() if began is None else began
         self.runner = PlanRunner(
             self,
-            pool,
+            executor,
             store,
             task=task,
             device=device,
@@ -216,7 +216,7 @@ class Study:
         a_row = spent[len(spent) // 2] / max(1, self.store.rows(EVALUATION))
         # the float model and about four trials, on all workers; the front is timed, and the chosen
         # once or twice more
-        answers = 5 * a_row * self.store.rows(REPORT) / self.pool.size
+        answers = 5 * a_row * self.store.rows(REPORT) / self.executor.slots
         return answers + 20 * self.clock.timing.seconds
 
     def _numbers(self, keys: Iterable[str]) -> dict[str, int]:

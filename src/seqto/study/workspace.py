@@ -68,17 +68,6 @@ class Workplace:
     def layers(self) -> tuple[Layer, ...]:
         return self.prepared.layers
 
-    def setup_json(self, device: Json, *, max_opset: int | None) -> Json:
-        """What a worker needs to join."""
-        return {
-            "folder": str(self.folder.resolve()),
-            "original": str(self.original.resolve()),
-            "samples": str(self.store.folder.resolve()),
-            "device": device,
-            "max_opset": max_opset,
-            "output": self.judged.to_json(),
-        }
-
 
 def build_store(
     data: Data,

@@ -85,7 +85,7 @@ class Evolve:
         if trial.error is not None or trial.loss is None:
             return [FAILED] * len(self.objectives)
         seen = trial.measurements["evaluation"]
-        drop = (seen.baseline_accuracy or 0.0) - (seen.accuracy or 0.0)
+        drop = seen.baseline_scores.get("accuracy", 0.0) - seen.scores.get("accuracy", 0.0)
         by_name = {
             # damage breaks the ties that few samples leave between losses
             "loss": trial.loss.value + 1e-3 * min(damage_of(trial), 1.0),

@@ -1,4 +1,4 @@
-"""A device in forty lines: ONNX's own reference implementation, in numpy. Exact, and slow."""
+"""A device in 45 lines: ONNX's own reference implementation, in numpy. Exact, and slow."""
 
 import time
 from dataclasses import dataclass
@@ -52,3 +52,9 @@ class ReferenceSession:
 
     def close(self):
         self.evaluator = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.close()

@@ -1,4 +1,4 @@
-"""Makes tests/ importable for the folders below it (`from nets import …`); an inline pool."""
+"""Makes tests/ importable for the folders below it (`from nets import …`); an inline executor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from seqto.testing.fakes import InlinePool
+from seqto.testing.fakes import InlineExecutor
 
 
 @pytest.fixture
@@ -15,5 +15,6 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Plots are four fifths of a small run's time; tests/reports/test_plots.py looks at them.
     """
-    monkeypatch.setattr(importlib.import_module("seqto.study.open_pool"), "Pool", InlinePool)
+    module = importlib.import_module("seqto.study.open_executor")
+    monkeypatch.setattr(module, "LocalExecutor", InlineExecutor)
     monkeypatch.setattr("seqto.report.plots.write_plots", lambda _folder, _report, **_writer: [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ import pytest
 
 import nets
 from seqto import tune
+from seqto.assembly.plan import Plan
 from seqto.cli.main import main
 from seqto.devices.ort import Ort
 from seqto.errors import DeviceError
-from seqto.execution import worker
+from seqto.execution import evaluate, latency
+from seqto.execution.jobs import MakeReference, TimePlans
 from seqto.model.outputs import Judged
-from seqto.testing.fakes import FakeDevice
+from seqto.testing.fakes import FakeDevice, InlineSignals
 
 
 def external(folder: Path) -> Path:
@@ -101,55 +104,44 @@ class Slow:
     def close(self) -> None:
         self.open_now -= 1
 
+    def __enter__(self) -> Any:
+        return self
 
-class Channel:
-    stopped = False
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-
-    def send(self, message: Any, arrays: Any = ()) -> None:
-        del arrays
-        self.sent.append(message)
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
-def bench_with(device: Slow) -> worker.Bench:
-    bench = object.__new__(worker.Bench)
-    bench.device, bench.store = device, Store()  # type: ignore[assignment]
-    bench.original, bench.judged = Path("net.onnx"), Judged("y", 0, 1, (0,))
-    bench.model_of = lambda _plan: b""  # type: ignore[method-assign]
-    return bench
+class Context:
+    """What the functions that run jobs read of a worker."""
+
+    def __init__(self, device: Slow) -> None:
+        self.device, self.store, self.original = device, Store(), Path("net.onnx")
+        self.setup = SimpleNamespace(output=Judged("y", 0, 1, (0,)), sent=(0,))
+        self.task = None
+
+    def model_of(self, _plan: object) -> bytes:
+        return b""
 
 
-LATENCY = {
-    "split": "calibration",
-    "float": None,
-    "plans": [None, None],
-    "threads": 1,
-    "seconds": 0.0,
-    "min_rounds": 3,
-    "max_rounds": 3,
-    "batch": None,
-}
+LATENCY = TimePlans((Plan(), Plan()), None, 0.0, threads=1, min_rounds=3, max_rounds=3)
 
 
 def test_a_latency_job_sends_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "SIGN_OF_LIFE_S", 0.01)
-    device, channel = Slow(), Channel()
-    found = bench_with(device).latency(LATENCY, channel)  # type: ignore[arg-type]
-    assert [len(t) for t in found["times_ms"]] == [3, 3, 3]
-    assert [m["loaded"] for m in channel.sent if "loaded" in m] == [1, 2, 3]
-    assert sum("timing" in m for m in channel.sent) >= 12, "one for each of 18 slow inferences"
+    monkeypatch.setattr(latency, "SIGN_OF_LIFE_S", 0.01)
+    device, signals = Slow(), InlineSignals()
+    found = latency.time_plans(Context(device), LATENCY, signals)  # type: ignore[arg-type]
+    assert [len(t) for t in found.times_ms] == [3, 3, 3]
+    assert signals.signs >= 3 + 12, "one for each session, and for each of 18 slow inferences"
     assert device.open_now == 0
 
 
 def test_sessions_are_closed_when_a_job_fails() -> None:
     device = Slow(fails_at=2)
     with pytest.raises(DeviceError):
-        bench_with(device).latency(LATENCY, Channel())  # type: ignore[arg-type]
+        latency.time_plans(Context(device), LATENCY, InlineSignals())  # type: ignore[arg-type]
     assert (device.opened, device.open_now) == (2, 0)
     device = Slow(fails_at=-2)
-    job = {"plan": None, "split": "evaluation", "rows": 2, "batch": 1, "chunk": 1, "threads": 1}
+    job = MakeReference(None, "evaluation", 0, 2, 1, 1)
     with pytest.raises(DeviceError):
-        bench_with(device).evaluate(job, Channel())  # type: ignore[arg-type]
+        evaluate.make_reference(Context(device), job, InlineSignals())  # type: ignore[arg-type]
     assert (device.opened, device.open_now) == (1, 0)

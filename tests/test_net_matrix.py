@@ -18,8 +18,8 @@ from seqto.api import run_diagnose, run_quantize
 from seqto.assembly.rebuild import rebuild
 from seqto.data.splits import split_rows
 from seqto.model.sources.source import Fetched
+from seqto.record.events import FLOAT_MODEL
 from seqto.study.setup import Job, make_job
-from seqto.study.study import FLOAT_MODEL
 
 COUNTS = {"calibration": 8, "evaluation": 8, "report": 8}
 SAMPLES = sum(COUNTS.values())

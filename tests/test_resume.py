@@ -67,6 +67,12 @@ class Session:
 
     def close(self):
         self.inner.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.close()
 '''
 
 

@@ -15,11 +15,12 @@ from seqto.calibration import gram
 from seqto.calibration.collect import calibrate
 from seqto.calibration.statistics import Statistics, save_statistics
 from seqto.errors import DeviceError
-from seqto.execution.local.pool import Ticket
+from seqto.execution.jobs import WeightsRounded
 from seqto.model.files import save
 from seqto.model.prepare import Prepared, open_prepared, prepare
 from seqto.records import Failure
 from seqto.study import round_weights
+from seqto.testing.fakes import FakeExecutor
 from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, place_of
 
 
@@ -39,38 +40,35 @@ def a_variant(folder: Path) -> Prepared:
     return prepared
 
 
-class InThisProcess:
-    """A pool whose workers are this process; counts what it was asked."""
+def rounds(folder: Path, failure: Failure | None = None) -> FakeExecutor:
+    """An executor that rounds in this process, or fails."""
 
-    size = 2
-
-    def __init__(self, folder: Path, failure: Failure | None = None) -> None:
-        self.folder, self.failure, self.jobs = folder, failure, 0
-
-    def map(self, jobs: list[Any], _hear: Any) -> list[Ticket]:
-        return [self._done(job) for job in jobs]
-
-    def _done(self, job: Any) -> Ticket:
-        self.jobs += 1
-        place = self.folder / "variants" / job["variant"]
-        prepared = open_prepared(place / MODEL_FILE)
-        layers = [x for x in prepared.layers if x.name in job["layers"]]
+    def answer(job: Any) -> Any:
+        if failure is not None:
+            return failure
+        prepared = open_prepared(folder / "variants" / job.variant / MODEL_FILE)
+        layers = [x for x in prepared.layers if x.name in job.layers]
         found = rounded_weights.round_layers(
-            prepared, feeds, layers, job["kinds"], constants=constants(prepared)
+            prepared, feeds, layers, job.kinds, constants=constants(prepared)
         )
-        rows = rounded_weights.save(found, place / job["file"])
-        return Ticket(job, self.jobs, result={"rows": rows}, failure=self.failure)
+        path = executor.files.work_file(job.file)
+        rows = rounded_weights.save(found, path)
+        named = tuple({**row, "file": job.file} for row in rows)
+        return WeightsRounded(executor.files.put(path), named)
+
+    executor = FakeExecutor(answer, folder=folder)
+    return executor
 
 
 def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> None:
     prepared = a_variant(tmp_path)
-    pool = InThisProcess(tmp_path)
-    rounding = round_weights.Rounding(pool, tmp_path, ("s8", "s4"))  # type: ignore[arg-type]
+    executor = rounds(tmp_path)
+    rounding = round_weights.Rounding(executor, tmp_path, ("s8", "s4"))
     assert rounded_weights.load(place_of(tmp_path)) == {}
     rounding.ensure("base")
-    jobs = pool.jobs
+    jobs = len(executor.jobs)
     rounding.ensure("base")
-    assert pool.jobs == jobs == 2
+    assert len(executor.jobs) == jobs == 2
     layers = [x for x in prepared.layers if gram.columns_of(x, prepared)]
     want = rounded_weights.round_layers(
         prepared, feeds, layers, ("s8", "s4"), constants=constants(prepared)
@@ -88,8 +86,8 @@ def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> N
 
 def test_a_share_that_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     a_variant(tmp_path)
-    pool = InThisProcess(tmp_path, Failure("crash", "no memory"))
-    rounding = round_weights.Rounding(pool, tmp_path, ("s8",))  # type: ignore[arg-type]
+    executor = rounds(tmp_path, Failure("crash", "no memory"))
+    rounding = round_weights.Rounding(executor, tmp_path, ("s8",))
     with pytest.raises(DeviceError, match="rounding weights for the output failed: no memory"):
         rounding.ensure("base")
     assert rounded_weights.load(place_of(tmp_path)) == {}

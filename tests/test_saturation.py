@@ -12,11 +12,10 @@ import pytest
 from seqto.devices import saturation
 from seqto.devices.ort import Ort
 from seqto.errors import DeviceError
-from seqto.execution.local.pool import Ticket
 from seqto.records import Failure
 from seqto.report import wording
 from seqto.study import check_saturation
-from seqto.testing.fakes import FakeDevice
+from seqto.testing.fakes import FakeDevice, FakeExecutor
 
 
 def answers(matmul: float, conv: float) -> list[Any]:
@@ -75,18 +74,8 @@ def test_a_device_with_a_mistake_does_not_end_the_run_here() -> None:
     assert saturation.probe(Broken())["reason"] == "'picture'"
 
 
-class OneTicket:
-    """A pool whose only worker ends as it is told."""
-
-    def __init__(self, failure: Failure | None) -> None:
-        self.failure = failure
-
-    def map(self, jobs: list[Any]) -> list[Ticket]:
-        return [Ticket(job, 1, failure=self.failure) for job in jobs]
-
-
 def test_a_worker_that_dies_of_it_leaves_a_reason() -> None:
-    found = check_saturation.ask(OneTicket(Failure("crash", "SIGILL")))  # type: ignore[arg-type]
+    found = check_saturation.ask(FakeExecutor(lambda _job: Failure("crash", "SIGILL")))
     assert (found["result"], found["reason"]) == ("unknown", "SIGILL")
 
 

@@ -23,8 +23,10 @@ from seqto.records import InputSpec, Json, Layer, Sample
 from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space
 from seqto.search.strategies.stepwise import Stepwise
-from seqto.search.strategy import Answers, Ask, Need
+from seqto.search.strategy import Answers as Trials
+from seqto.search.strategy import Ask, Need
 from seqto.tasks.classification import Classification
+from seqto.tasks.task import Answers
 from seqto.testing.fakes import FakeDevice, FakeTask, small_model
 from seqto.testing.suites import (
     check_data,
@@ -114,6 +116,12 @@ class TremblingSession:
     def close(self) -> None:
         pass
 
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
 
 def test_a_device_that_does_not_repeat_itself_is_caught() -> None:
     with pytest.raises(AssertionError, match="equal repeats"):
@@ -121,15 +129,13 @@ def test_a_device_that_does_not_repeat_itself_is_caught() -> None:
 
 
 @dataclass(frozen=True)
-class Neighbourly:
+class Neighbourly(FakeTask):
     """Judges a sample by what else is in its batch."""
 
-    def agree(self, reference: list[Any], outputs: list[Any]) -> NDArray[np.bool_]:
-        same = np.array_equal(reference[0], outputs[0]) or len(outputs[0]) == 1
-        return np.full(len(outputs[0]), same)
-
-    def correct(self, outputs: list[Any], labels: Any) -> NDArray[np.bool_]:
-        return np.ones(len(labels), dtype=bool)
+    def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
+        mine, others = reference.values["numbers"], answers.values["numbers"]
+        same = np.array_equal(mine, others) or len(others) == 1
+        return np.full(len(others), float(not same))
 
 
 def test_a_task_that_looks_at_neighbours_is_caught() -> None:
@@ -143,7 +149,7 @@ class Stubborn:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Trials, None]:
         yield Ask((Plan.of(space.default),))
 
 
@@ -151,7 +157,7 @@ class Stubborn:
 class Endless:
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Trials, None]:
         while True:
             yield Ask((Plan(),))
 
@@ -160,7 +166,7 @@ class Endless:
 class Inventive:
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
+    def search(self, space: Space, *, seed: int) -> Generator[Ask, Trials, None]:
         yield Ask((Plan.of({"nowhere": "fp16"}),))
 
 

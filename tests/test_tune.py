@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -27,6 +27,7 @@ from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, JournalError
 from seqto.model.files import sha256_of_file
 from seqto.search.strategy import Ask, Need
+from seqto.tasks.task import Answers, portable_form
 from seqto.transforms.variants import variant_of
 
 
@@ -484,15 +485,27 @@ def test_the_trials_of_a_result_follow_their_numbers_whichever_was_done_first(
 class Sign:
     """A user's own idea of a right answer, in ten lines: the sign of the first score."""
 
-    def agree(self, reference: list[Any], outputs: list[Any]) -> Any:
-        return (reference[0][:, 0] > 0) == (outputs[0][:, 0] > 0)
+    signal_bytes: ClassVar[int] = 4096
+    named: Any = str  # no JSON: the task stays in the main process
 
-    def correct(self, outputs: list[Any], labels: Any) -> Any:
-        return (outputs[0][:, 0] > 0) == (labels == 1)
+    def decode(self, outputs: Any) -> Answers:
+        return Answers({"sign": outputs[0][:, 0] > 0})
+
+    def distance(self, reference: Answers, answers: Answers) -> Any:
+        return np.where(reference.values["sign"] == answers.values["sign"], 0.0, 1.0)
+
+    def signal(self, outputs: Any) -> Any:
+        return outputs[0]
+
+    def scores(self, answers: Answers, labels: Any) -> dict[str, float]:
+        return {"accuracy": float(np.mean(answers.values["sign"] == (labels == 1)))}
 
 
 @pytest.mark.usefixtures("inline")
-def test_own_task_and_any_iterable_of_samples(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [str, "JSON"], ids=["judged in main", "judged in workers"])
+def test_own_task_and_any_iterable_of_samples(named: Any, tmp_path: Path) -> None:
+    task = Sign(named)
+    assert (portable_form(task) is None) == (named is str)
     model = nets.save(nets.residual(uneven=True), tmp_path / "net.onnx")
     x = nets.pictures(70)
     first = nets.run(nets.residual(uneven=True), {"x": x})[0][:, 0]
@@ -500,7 +513,7 @@ def test_own_task_and_any_iterable_of_samples(tmp_path: Path) -> None:
         model,
         out=tmp_path / "run",
         data=((row, int(score > 0)) for row, score in zip(x, first, strict=True)),
-        task=Sign(),
+        task=task,
         data__calibration=10,
         data__evaluation=40,
         search__strategy="stepwise",

@@ -19,48 +19,36 @@ Json = dict[str, Any]
 
 
 def echo(setup: Json) -> Handler:
-    """Sends `setup` and the job back, and each array that the job describes.
+    """Sends `setup` and the job back. With `until` it ends when that file exists."""
 
-    With `until` it ends when that file exists.
-    """
-
-    def handle(job: Json, channel: Channel) -> Json:
+    def handle(job: Json, _channel: Channel) -> Json:
         while "until" in job and not Path(job["until"]).exists():
             time.sleep(0.01)
-        for shape, kind in job.get("arrays", []):
-            import numpy as np
-
-            size = int(np.prod(shape))
-            channel.send({"shape": shape}, [np.arange(size).astype(kind).reshape(shape)])
         return {"job": job, "setup": setup, "pid": os.getpid(), "numpy": "numpy" in sys.modules}
 
     return handle
 
 
 def count(setup: Json) -> Handler:
-    """Sends numbers up to `n`; adds up what comes back, until asked to stop."""
+    """Sends numbers up to `n`, until asked to stop."""
 
     def handle(job: Json, channel: Channel) -> Json:
-        total = sent = 0
+        sent = 0
         while sent < job["n"] and not channel.stopped:
             channel.send({"number": sent})
             sent += 1
-            if job.get("listens", True):
-                total += (channel.receive() or {"value": 0})["value"]
-        return {"total": total, "sent": sent}
+        return {"sent": sent}
 
     return handle
 
 
 def flood(setup: Json) -> Handler:
-    """Sends 50 MB, then checks the large reply that came while nobody was reading."""
+    """Sends the job's long text back, some times as a message and then as the result."""
 
     def handle(job: Json, channel: Channel) -> Json:
-        import numpy as np
-
         for _ in range(job["times"]):
-            channel.send({}, [np.full(job["bytes"], 7, np.uint8)])
-        return {"replied": [len((channel.receive() or {})["text"]) for _ in range(job["times"])]}
+            channel.send({"text": job["text"]})
+        return {"text": job["text"]}
 
     return handle
 
@@ -75,6 +63,8 @@ def misbehave(setup: Json) -> Handler:
             print("[native] about to fall", file=sys.stderr)
             ctypes.string_at(0)
         elif what == "signal":
+            channel.send(job.get("tells", {}))
+            channel.send({})
             os.kill(os.getpid(), getattr(signal, job["name"]))
         elif what == "exit":
             os._exit(job["code"])

@@ -62,11 +62,6 @@ class TaskSettings:
     label_offset: int = _help("label = argmax(scores) - label_offset", 0, plugin=True)
     top_k: int = _help("number of first answers that top-K figures look at", 5, plugin=True)
     output: str | None = _help("name of the judged output; the first suitable one if absent")
-    tolerance: float = _help(
-        "relative error above which an answer that is no class counts as changed",
-        0.1,
-        plugin=True,
-    )
     settings: dict[str, Any] = field(default_factory=dict, metadata={"help": "the task's own keys"})
 
 
@@ -266,9 +261,7 @@ NOT_NEGATIVE = (
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **{f"{section}.{key}": (1, math.inf) for section, keys in AT_LEAST_ONE for key in keys},
     **{f"{section}.{key}": (0, math.inf) for section, keys in NOT_NEGATIVE for key in keys},
-    **dict.fromkeys(
-        ("data.max_bad_share", "search.max_loss", "search.tolerance", "task.tolerance"), (0, 1)
-    ),
+    **dict.fromkeys(("data.max_bad_share", "search.max_loss", "search.tolerance"), (0, 1)),
 }
 
 

@@ -65,7 +65,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Share of samples whose answer differs from the float model's, with its 95 % interval."""
+    """Mean distance of the answers from the float model's, with its 95 % interval."""
 
     value: float
     low: float
@@ -93,7 +93,7 @@ class Latency:
     runs: int
     throughput: float | None = None  # samples a second at `batch`
     batch: int | None = None
-    peak_memory_bytes: int | None = None
+    peak_memory_bytes: int | None = None  # while it runs alone, beyond the idle process
     load_ms: float | None = None
     extra: Mapping[str, float] = field(default_factory=dict)  # what a device measures besides
 
@@ -114,21 +114,38 @@ class Measurement:
     split: str
     device: str
     loss: Loss
-    accuracy: float | None = None  # share of right answers where labels exist
-    baseline_accuracy: float | None = None  # the float model's on the same samples
-    top_k_loss: float | None = None  # float's top-1 missing from the candidate's top-K
-    kendall_tau: float | None = None  # over the top-K, the published tool's figure
+    scores: Mapping[str, float] = field(default_factory=dict)  # the task's, where labels exist
+    baseline_scores: Mapping[str, float] = field(default_factory=dict)  # float's, same samples
+    # 95 % interval of float's score minus this one's, on the same samples; for final figures
+    score_drops: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    figures: Mapping[str, float] = field(default_factory=dict)  # of the task: top_k_loss, …
     damage: float | None = None  # squared error of the outputs over that of float's variance
     stopped_early: bool = False  # racing: clearly dominated, so not all samples were run
 
     def to_json(self) -> Json:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         data["loss"] = self.loss.to_json()
-        return data
+        data["score_drops"] = {name: list(ends) for name, ends in self.score_drops.items()}
+        return {k: dict(v) if isinstance(v, Mapping) else v for k, v in data.items()}
 
     @classmethod
     def from_json(cls, data: Json) -> Measurement:
-        return cls(**{**data, "loss": Loss.from_json(data["loss"])})
+        """Read a measurement; also in the form of journals of schema 1, with fields of its own."""
+        values = {k: v for k, v in data.items() if k not in _EARLIER_FIGURES}
+        for name, (target, key) in _EARLIER_FIGURES.items():
+            if data.get(name) is not None:
+                values[target] = {**values.get(target, {}), key: data[name]}
+        drops = {k: (low, high) for k, (low, high) in data.get("score_drops", {}).items()}
+        return cls(**{**values, "loss": Loss.from_json(data["loss"]), "score_drops": drops})
+
+
+# fields of a measurement in journals of schema 1 → where they are now
+_EARLIER_FIGURES = {
+    "accuracy": ("scores", "accuracy"),
+    "baseline_accuracy": ("baseline_scores", "accuracy"),
+    "top_k_loss": ("figures", "top_k_loss"),
+    "kendall_tau": ("figures", "kendall_tau"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,8 +294,8 @@ def test_a_preset_gives_only_what_was_left_open() -> None:
     assert phone.kind == "opencl"
     assert phone.host["mtriple"] == "aarch64-linux-android"
     assert dataclasses.replace(phone, target="vulkan").kind == "vulkan"
-    assert phone.exclusive
-    assert not Tvm().exclusive
+    assert phone.max_workers == 1
+    assert Tvm().max_workers is None
 
 
 def test_every_preset_says_whether_it_is_usable_and_why() -> None:

@@ -6,6 +6,7 @@ import importlib.util
 from importlib.metadata import entry_points
 
 from seqto import plugins
+from seqto.devices.device import CheckedDevice
 from seqto.devices.ort import Ort
 from seqto.devices.tvm.device import PRESETS, preset
 from seqto.errors import SeqtoError
@@ -69,8 +70,9 @@ def _plugged_in(kind: str) -> tuple[bool, str]:
     """Of another package: it says itself if it can, else that it loads is all we know."""
     try:
         plugin = plugins.find("seqto.devices", kind)
-        if hasattr(plugin, "usable"):
-            usable, reason = plugin().usable()
+        made = plugin() if hasattr(plugin, "usable") else None  # others may need settings
+        if isinstance(made, CheckedDevice):
+            usable, reason = made.usable()
             return bool(usable), str(reason)
     except Exception as error:  # a stranger's code: whatever it raises is the reason
         return False, f"{type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Session(Protocol):
-    """A model that is loaded on a device."""
+    """A model that is loaded on a device; at the end of a `with` block it is closed."""
 
     def run(self, feeds: Feeds) -> list[Array]: ...
 
@@ -26,6 +26,10 @@ class Session(Protocol):
         ...
 
     def close(self) -> None: ...
+
+    def __enter__(self) -> Session: ...
+
+    def __exit__(self, *error: object) -> None: ...
 
 
 @runtime_checkable
@@ -48,4 +52,44 @@ class Device(Protocol):
 
     def describe(self) -> Json:
         """What identifies it in a report: provider, CPU flags, threads, versions."""
+        ...
+
+
+# ------------------------------------------------------------------- what only some devices can do
+
+
+@runtime_checkable
+class ProfilingDevice(Protocol):
+    """A device that measures kernel times."""
+
+    def profile(self, model: bytes, feeds: Feeds, *, runs: int) -> list[Json]:
+        """Return [{node, op, provider, ms}], in the order of execution."""
+        ...
+
+
+@runtime_checkable
+class LimitedDevice(Protocol):
+    """A device that takes so many workers at a time, and no more."""
+
+    @property
+    def max_workers(self) -> int | None:
+        """None: as many as there are."""
+        ...
+
+
+@runtime_checkable
+class CachingDevice(Protocol):
+    """A device that compiles models and keeps them."""
+
+    def with_cache(self, folder: Path) -> Json:
+        """Return the settings to add, so that workers share this folder; none if one is set."""
+        ...
+
+
+@runtime_checkable
+class CheckedDevice(Protocol):
+    """A device that says whether it can be used here."""
+
+    def usable(self) -> tuple[bool, str]:
+        """Return whether, and the reason."""
         ...

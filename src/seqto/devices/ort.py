@@ -140,6 +140,12 @@ class OrtSession:
     def close(self) -> None:
         self._session = None
 
+    def __enter__(self) -> OrtSession:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
 
 def _boxed(value: Any) -> NDArray[Any]:
     """What is no tensor (a sequence, a map, an empty optional) as one object of an array."""

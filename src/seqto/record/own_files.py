@@ -40,10 +40,14 @@ FIRST = b'{"seqto":"files","schema":1}\n'
 BASE, SAMPLES, COMPILED = "variants/base", "cache/samples", "cache/compiled"
 
 
+WORK = "cache/work"  # files that jobs and their results name
+
+
 _FILLED = {
     BASE: r"(model|treated)\.onnx(\.data)?|statistics\.npz|rounded\.json|rounded-\d+\.npy",
     SAMPLES: r"store\.json|input-\d+\.npy",
     COMPILED: r"[0-9a-f]{64}\.so|tmp\w+\.so",
+    WORK: r"(outputs|model|reference|order|rounded)-[\w.+-]+",
 }
 
 

@@ -63,28 +63,8 @@ class Trial:
         )
 
 
-# the task's own figures of a measurement, read in this place only
-
-
-def scores_of(measurement: Measurement) -> Mapping[str, float]:
-    """Return the task's scores by name; empty without labels."""
-    return {} if measurement.accuracy is None else {"accuracy": measurement.accuracy}
-
-
-def baseline_scores_of(measurement: Measurement) -> Mapping[str, float]:
-    """Return the float model's scores on the same samples."""
-    before = measurement.baseline_accuracy
-    return {} if before is None else {"accuracy": before}
-
-
-def figures_of(measurement: Measurement) -> Mapping[str, float]:
-    """Return the task's further figures by name: top_k_loss, kendall_tau, …"""
-    pairs = {"top_k_loss": measurement.top_k_loss, "kendall_tau": measurement.kendall_tau}
-    return {name: value for name, value in pairs.items() if value is not None}
-
-
 def main_score(measurement: Measurement) -> tuple[float | None, float | None]:
     """Return (score, the float model's) for the score that stands for the task."""
-    after, before = scores_of(measurement), baseline_scores_of(measurement)
+    after, before = measurement.scores, measurement.baseline_scores
     name = "accuracy" if "accuracy" in after else next(iter(after), None)
     return (None, None) if name is None else (after[name], before.get(name))

@@ -13,7 +13,7 @@ from typing import Any
 
 from seqto.record.events import Finding, PlanProfiled, StepFailed
 from seqto.record.replay import RunState
-from seqto.record.trial import Trial, baseline_scores_of, figures_of, scores_of
+from seqto.record.trial import Trial
 from seqto.records import EVALUATION, REPORT, Json, Latency, Measurement
 from seqto.report import wording
 from seqto.selection.objectives import OBJECTIVES, figure_of, figures_of_float
@@ -156,7 +156,7 @@ def _baseline(state: RunState) -> Json | None:
 def _float_accuracy(trials: Iterable[Trial]) -> dict[str, float]:
     """By split, as measured beside a trial: the report split is run only at the end."""
     measured = [m for t in trials for m in t.measurements.values() if not m.stopped_early]
-    scores = [(m.split, baseline_scores_of(m).get("accuracy")) for m in measured]
+    scores = [(m.split, m.baseline_scores.get("accuracy")) for m in measured]
     return {split: value for split, value in scores if value is not None}
 
 
@@ -171,8 +171,8 @@ def _measured(measurement: Measurement | None) -> Json:
         return {"loss": None, **dict.fromkeys(names), "scores": {}, "baseline_scores": {}}
     # the per-sample bits stay in the journal: they are long, and only a resumed run needs them
     loss = {k: v for k, v in measurement.loss.to_json().items() if k != "agreement"}
-    scores, before = scores_of(measurement), baseline_scores_of(measurement)
-    figures = figures_of(measurement)
+    scores, before = measurement.scores, measurement.baseline_scores
+    figures = measurement.figures
     values = (scores.get("accuracy"), before.get("accuracy"), *map(figures.get, names[2:]))
     return {
         "loss": loss,

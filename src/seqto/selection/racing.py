@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, Loss
+from seqto.selection.pareto import front
+from seqto.tasks.scoring import DIGITS as SUM_DIGITS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,9 +26,13 @@ def complete(trials: Iterable[Trial]) -> list[tuple[Trial, Loss]]:
     return [(t, t.loss) for t in trials if saw_all_samples(t) and t.loss is not None]
 
 
-def rivals(trials: Iterable[Trial]) -> list[tuple[int, int]]:
-    """Return (bytes, changed answers) of all complete trials: what must not beat a new trial."""
-    return [(t.size_bytes, round(loss.value * loss.samples)) for t, loss in complete(trials)]
+def rivals(trials: Iterable[Trial]) -> tuple[tuple[int, float], ...]:
+    """Return (bytes, summed distance) of the complete trials that no other beats in both."""
+    points = [
+        (t.size_bytes, round(loss.value * loss.samples, SUM_DIGITS)) for t, loss in complete(trials)
+    ]
+    unbeaten = front([(float(size), total) for size, total in points])
+    return tuple(dict.fromkeys(points[i] for i in unbeaten))
 
 
 def hardest_first(trials: Sequence[Trial], rows: int) -> NDArray[np.int64]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from seqto.devices.saturation import unknown
-from seqto.records import Json
+from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.jobs import CheckSaturation, Figures
+from seqto.records import Failure, Json
 
-if TYPE_CHECKING:
-    from seqto.execution.local.pool import Pool
 
-
-def ask(pool: Pool) -> Json:
-    """`probe` in a worker: what ends the worker does not end the run."""
-    (ticket,) = pool.map([{"kind": "saturation"}])
-    if ticket.result is not None:
-        return ticket.result
-    return unknown(ticket.failure.message if ticket.failure else "no result")
+def ask(executor: Executor) -> Json:
+    """Run `saturation.probe` in a worker: what ends the worker does not end the run."""
+    (done,) = run_all(executor, [CheckSaturation()])
+    found = expect(done, Figures)
+    return unknown(found.message) if isinstance(found, Failure) else found.values

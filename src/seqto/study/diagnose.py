@@ -1,51 +1,46 @@
 """Why quantization hurts, and what helps: one finding a cause, each with its figures.
 
-evidence.py measures in workers, causes.py puts the figures into words (docs/diagnosis.md).
+diagnosis/measure.py measures in workers, diagnosis/explain.py explains (docs/diagnosis.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from seqto.assembly.plan import Plan
 from seqto.diagnosis.explain import finding, findings
 from seqto.diagnosis.measure import PARTS
+from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.jobs import Diagnose, Figures
 from seqto.records import Json
 from seqto.study import check_saturation
-
-if TYPE_CHECKING:
-    from seqto.execution.local.pool import Pool
 
 SAMPLES = 8  # calibration samples: errors are means over many thousand values of each
 
 
 def diagnose(
-    pool: Pool,
+    executor: Executor,
     plan: Plan,
     *,
     samples: int = SAMPLES,
     profiles: Sequence[Json] = (),
     int8_products: Json | None = None,
 ) -> list[Json]:
-    """Finding events for a plan, measured by a pool of `seqto.execution.worker:serve` workers.
+    """Return finding events for a plan, measured by workers.
 
     `profiles` are the run's profile events, if it has any; `int8_products` is what
-    `saturation.ask` has found, which is asked here otherwise. What could not be measured is a
-    finding of its own; nothing is raised for it.
+    `check_saturation.ask` has found, which is asked here otherwise. What could not be measured is
+    a finding of its own; nothing is raised for it.
     """
-    jobs = [
-        {"kind": "diagnose", "part": part, "plan": plan.to_json(), "samples": samples}
-        for part in PARTS
-    ]
-    measured: Json = {"int8_products": int8_products or check_saturation.ask(pool)}
+    jobs = [Diagnose(plan, part, samples) for part in PARTS]
+    measured: Json = {"int8_products": int8_products or check_saturation.ask(executor)}
     failed: list[Json] = []
-    for part, ticket in zip(PARTS, pool.map(jobs), strict=True):
-        if ticket.result is not None:
-            measured[part] = ticket.result
+    for part, done in zip(PARTS, run_all(executor, jobs), strict=True):
+        found = expect(done, Figures)
+        if isinstance(found, Figures):
+            measured[part] = found.values
         else:
-            message = ticket.failure.message if ticket.failure else "no result"
-            text = f"{_LOOKED_AT[part]} could not be measured: {message}"
+            text = f"{_LOOKED_AT[part]} could not be measured: {found.message}"
             failed.append(finding("failed", text, [], {"part": part}))
     return [*findings(measured, profiles=profiles), *failed]
 

@@ -28,7 +28,7 @@ def explain(job: Job, study: Study, space: Space) -> None:
     if state.has_finding(DIAGNOSIS) or not job.settings.analysis.diagnose:
         return
     findings = diagnose(
-        study.pool,
+        study.executor,
         plan,
         profiles=[profile.to_json() for profile in state.profiles.values()],
         int8_products=state.int8_products.to_json() if state.int8_products else None,
@@ -50,7 +50,7 @@ def finish(study: Study) -> None:
         return
     best = state.trials[chosen.best].plan
     if best.key not in {profile.plan_key for profile in state.profiles.values()}:
-        study.profile(best, scheme=f"trial {chosen.best}")
+        study.runner.profile(best, scheme=f"trial {chosen.best}")
 
 
 def _retime_selected(study: Study) -> None:

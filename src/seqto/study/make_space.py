@@ -14,7 +14,8 @@ from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
-from seqto.execution.local.pool import Pool
+from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.jobs import Figures, RankLayers
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
 from seqto.record.events import (
@@ -25,7 +26,7 @@ from seqto.record.events import (
     LayersRanked,
     SchemesTried,
 )
-from seqto.records import CALIBRATION, Json, Layer, LayerError
+from seqto.records import CALIBRATION, Failure, Json, Layer, LayerError
 from seqto.schemes.scheme import FP32, Scheme
 from seqto.schemes.types import INT_TYPES, Arithmetic
 from seqto.search import choices, support
@@ -102,7 +103,7 @@ def _tried_menu(
             return frozenset(model_files.op_types(made) - float_ops)
 
         left, unsupported = support.supported_choices(
-            place.layers, open_menu, order=order, runs=study.stops, added_ops=added_ops
+            place.layers, open_menu, order=order, runs=study.runner.stops, added_ops=added_ops
         )
         for row in unsupported:
             study.append(Finding(UNSUPPORTED, row.message, tuple(row.layers), row.figures))
@@ -189,7 +190,7 @@ def _profiles(
     for scheme, plan in profile_plans(place.layers, menu).items():
         if scheme in recorded:
             continue
-        if (found := study.profile(plan, scheme=scheme)) is not None:
+        if (found := study.runner.profile(plan, scheme=scheme)) is not None:
             recorded[scheme] = found
     feeds = place.store.batch(CALIBRATION, 0, place.store.feed_rows(1))
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
@@ -255,7 +256,7 @@ def _note_treatment(study: Study, message: str, *, layers: list[str], figures: J
 def analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
     """The papers' ranking, recorded; for the report it is made even where no strategy asks."""
     if study.state.analysis is None:
-        study.append(analysis_event(job, study.pool, plan))
+        study.append(analysis_event(job, study.executor, plan))
     assert study.state.analysis is not None
     return study.state.analysis.ranking
 
@@ -276,21 +277,20 @@ def _by_damage(
     )
 
 
-def analysis_event(job: Job, pool: Pool, plan: Plan) -> LayersRanked:
+def analysis_event(job: Job, executor: Executor, plan: Plan) -> LayersRanked:
     """Layer errors of a plan, measured and ranked."""
     settings = job.settings.analysis
-    task = {"kind": "analyze", "plan": plan.to_json(), "samples": settings.samples}
-    (ticket,) = pool.map([task])
-    if ticket.failure is not None or ticket.result is None:
-        message = ticket.failure.message if ticket.failure else "no result"
-        raise DeviceError(f"the layer analysis failed: {message}")
+    (done,) = run_all(executor, [RankLayers(plan, settings.samples)])
+    found = expect(done, Figures)
+    if isinstance(found, Failure):
+        raise DeviceError(f"the layer analysis failed: {found.message}")
     ranking = layer_errors.rank(
-        ticket.result["errors"],
+        found.values["errors"],
         qdq_weight=settings.qdq_weight,
         xmodel_weight=settings.xmodel_weight,
     )
     return LayersRanked(
-        samples=ticket.result["samples"],
-        seconds=round(ticket.seconds, 2),
+        samples=found.values["samples"],
+        seconds=round(done.seconds, 2),
         ranking=tuple(ranking),
     )

@@ -18,7 +18,8 @@ from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.diagnosis.measure import PARTS
 from seqto.errors import ConfigError, DeviceError
-from seqto.execution.local.pool import Pool
+from seqto.execution.executor import Executor, run_all
+from seqto.execution.jobs import Figures, ProfilePlan
 from seqto.files import TEMPORARY, shown
 from seqto.record.events import RunStarted
 from seqto.record.own_files import JOURNAL, check_run_folder, is_run
@@ -30,7 +31,7 @@ from seqto.study.diagnose import diagnose as diagnose_plan
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import analysis_event, default_plan
-from seqto.study.open_pool import open_pool
+from seqto.study.open_executor import open_executor
 from seqto.study.setup import Job, calibration_methods, data_kinds
 from seqto.study.workspace import Workplace
 from seqto.transforms.variants import BASE, MODEL_FILE, place_of, variant_of
@@ -109,8 +110,8 @@ def analyze(job: Job) -> tuple[Plan, RunState]:
         plan = planned(job, place)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: there is nothing to analyze")
-        with open_pool(job, place) as pool:
-            return plan, replay([header, analysis_event(job, pool, plan)])
+        with open_executor(job, place) as executor:
+            return plan, replay([header, analysis_event(job, executor, plan)])
 
 
 # --------------------------------------------------------------------------------- one model
@@ -164,19 +165,19 @@ def diagnose(job: Job) -> tuple[Plan, list[Json]]:
     """Find the causes of the loss of the plan that the settings give."""
     with opened(job) as (place, _):
         plan = planned(job, place)
-        with open_pool(job, place) as pool:
-            found = diagnose_plan(pool, plan, profiles=_profiled(pool, plan))
+        with open_executor(job, place) as executor:
+            found = diagnose_plan(executor, plan, profiles=_profiled(executor, plan))
     if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
         raise DeviceError(found[0]["message"])
     return plan, found
 
 
-def _profiled(pool: Pool, plan: Plan) -> list[Json]:
+def _profiled(executor: Executor, plan: Plan) -> list[Json]:
     """Kernel times of the float model and of the plan, one after the other: alone."""
     found = []
     for scheme, what in (("float", plan.with_schemes({})), ("planned", plan)):
-        (ticket,) = pool.map([{"kind": "profile", "plan": what.to_json(), "runs": 15}])
-        if ticket.result is not None and ticket.result["layers_ms"]:
+        (done,) = run_all(executor, [ProfilePlan(what)], alone=True)
+        if isinstance(done.outcome, Figures) and done.outcome.values["layers_ms"]:
             named = {"plan_key": what.key, "integer_layers": integer_layers(what)}
-            found.append({"scheme": scheme, **named, **ticket.result})
+            found.append({"scheme": scheme, **named, **done.outcome.values})
     return found

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from seqto.assembly.rounded_weights import INDEX_FILE
 from seqto.calibration.gram import columns_of
 from seqto.errors import DeviceError
+from seqto.execution.executor import Executor, Handle, expect
+from seqto.execution.jobs import RoundWeights, WeightsRounded
 from seqto.files import write_file
 from seqto.model.prepare import open_prepared
-from seqto.records import Json
-
-if TYPE_CHECKING:
-    from seqto.execution.local.pool import Pool
+from seqto.records import Failure, Json
 
 SHARE_BYTES = 400_000_000  # of Gram matrices that one worker holds at a time
 
@@ -25,7 +23,7 @@ SHARE_BYTES = 400_000_000  # of Gram matrices that one worker holds at a time
 class Rounding:
     """Rounds a variant's weights when a plan first wants them; what is there is not made again."""
 
-    pool: Pool
+    executor: Executor
     folder: Path
     kinds: Sequence[str]
     progress: Callable[[str, int, int], None] = lambda _what, _done, _total: None
@@ -37,30 +35,32 @@ class Rounding:
         prepared = open_prepared(place / "model.onnx")
         columns = {x.name: columns_of(x, prepared) for x in prepared.layers}
         wanted = {name: count for name, count in columns.items() if count is not None}
-        jobs = [
-            {
-                "kind": "round",
-                "variant": variant,
-                "layers": names,
-                "kinds": list(self.kinds),
-                "file": f"rounded-{number}.npy",
-            }
-            for number, names in enumerate(shares(wanted, self.pool.size))
-        ]
-        done = 0
+        running: dict[Handle, RoundWeights] = {}
+        for number, names in enumerate(shares(wanted, self.executor.slots)):
+            job = RoundWeights(variant, tuple(names), tuple(self.kinds), f"rounded-{number}.npy")
+            running[self.executor.submit(job)] = job
+        rows: dict[str, Sequence[Json]] = {}
+        done_layers = 0
+        self.progress("rounding", 0, len(wanted))
+        while running:
+            for done in self.executor.wait():
+                if done.handle not in running:
+                    continue
+                job = running.pop(done.handle)
+                found = expect(done, WeightsRounded)
+                if isinstance(found, Failure):
+                    self._cancel(running)
+                    raise DeviceError(f"rounding weights for the output failed: {found.message}")
+                self.executor.files.adopt(found.file, f"variants/{variant}/{job.file}")
+                rows[job.file] = found.rows
+                done_layers += len(job.layers)
+                self.progress("rounding", done_layers, len(wanted))
+        index = [row for file in sorted(rows) for row in rows[file]]
+        write_file(place / INDEX_FILE, json.dumps(index).encode())
 
-        def hear(message: Json, _arrays: list[Any]) -> None:
-            nonlocal done
-            done += "rounded" in message
-            self.progress("rounding", done, len(wanted))
-
-        rows: list[Json] = []
-        for ticket in self.pool.map(jobs, hear):
-            if ticket.failure is not None or ticket.result is None:
-                message = ticket.failure.message if ticket.failure else "no result"
-                raise DeviceError(f"rounding weights for the output failed: {message}")
-            rows += ticket.result["rows"]
-        write_file(place / INDEX_FILE, json.dumps(rows).encode())
+    def _cancel(self, running: Iterable[Handle]) -> None:
+        for handle in running:
+            self.executor.cancel(handle)
 
 
 def shares(columns: Mapping[str, int], workers: int) -> list[list[str]]:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from seqto.errors import JournalError
-from seqto.execution.local.pool import Pool
+from seqto.execution.executor import Executor
 from seqto.model import files as model_files
 from seqto.record.events import (
     INTERRUPTED,
@@ -18,13 +18,13 @@ from seqto.record.events import (
     SettingsChanged,
 )
 from seqto.record.journal import Journal
-from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, OwnFiles, claim
+from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, WORK, OwnFiles, claim
 from seqto.study import check_saturation, workspace
 from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
-from seqto.study.open_pool import open_pool
+from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
 from seqto.study.setup import Job, rounding_types
 from seqto.study.study import Budget, Study
@@ -38,8 +38,8 @@ def run(job: Job) -> None:
     with Journal.open(job.out / JOURNAL) as journal:
         place, header = _open_workplace(job, journal, own)
         try:
-            with open_pool(job, place) as pool:
-                study = _study(job, journal, pool, place, began=began)
+            with open_executor(job, place) as executor:
+                study = _study(job, journal, executor, place, began=began)
                 if study.state.header is None:
                     study.append(header)
                 elif study.state.settings != header.settings:
@@ -58,7 +58,7 @@ def run(job: Job) -> None:
 def clear_cache(folder: Path) -> None:
     """Remove prepared samples and compiled models, which a finished run needs no more."""
     own = OwnFiles.read(folder)
-    for name in (SAMPLES, COMPILED):
+    for name in (SAMPLES, COMPILED, WORK):
         own.clear(name)
 
 
@@ -74,7 +74,7 @@ def _open_workplace(
     else:
         own.clear(BASE)
         own.take(BASE)
-    for name in (SAMPLES, COMPILED):
+    for name in (SAMPLES, COMPILED, WORK):
         own.take(name)
     prepared = workspace.prepare_model(job, job.out)
     store = workspace.build_store(job, prepared, job.out / "cache" / "samples")
@@ -88,13 +88,13 @@ def _open_workplace(
 
 
 def _study(
-    job: Job, journal: Journal, pool: Pool, place: workspace.Workplace, *, began: float
+    job: Job, journal: Journal, executor: Executor, place: workspace.Workplace, *, began: float
 ) -> Study:
     search, device = job.settings.search, job.settings.device
     throughput_batch = device.batch and (place.store.fixed_batch or device.batch)
     return Study(
         journal,
-        pool,
+        executor,
         place.store,
         task=job.task,
         device=job.device,
@@ -105,7 +105,7 @@ def _study(
         probes=search.probes,
         chunk=job.settings.data.chunk,
         rounding=Rounding(
-            pool, place.folder, rounding_types(job.settings, job.strategy), job.progress
+            executor, place.folder, rounding_types(job.settings, job.strategy), job.progress
         ),
         listener=job.listener,
         began=began,
@@ -115,16 +115,18 @@ def _study(
 
 def _steps(job: Job, study: Study, place: workspace.Workplace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
-    study.baseline()
+    study.runner.baseline()
     if study.state.int8_products is None:
-        study.append(Int8ProductsTested(**check_saturation.ask(study.pool)))
+        study.append(Int8ProductsTested(**check_saturation.ask(study.executor)))
     if study.state.baseline is None:
+        references = study.runner.references
         study.append(
             BaselineMeasured(
                 size_bytes=model_files.size_of(job.fetched.path),
-                accuracy={s: r.accuracy for s, r in study.references.items()},
+                accuracy={s: r.scores.get("accuracy") for s, r in references.items()},
                 latency=study.time_baseline(),
-                output=study.judged_json(),
+                output=study.runner.judged_json(),
+                scores={s: dict(r.scores) for s, r in references.items()},
             )
         )
     space = make_space(job, study, place)

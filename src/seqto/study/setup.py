@@ -17,7 +17,7 @@ from seqto.data.iterable import FromIterable
 from seqto.data.pictures import Pictures
 from seqto.data.preprocess import Preprocess
 from seqto.data.presets import from_settings
-from seqto.devices.device import Device
+from seqto.devices.device import CachingDevice, Device
 from seqto.errors import ConfigError, nearest
 from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
@@ -113,9 +113,9 @@ def make_job(
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
     device = plugins.build(plugins.DEVICES, device_json)
-    if getattr(device, "cache", "") is None:
+    if isinstance(device, CachingDevice):
         # compiled models are shared by this run's workers and go with the other caches
-        device_json["cache"] = str((out / "cache" / "compiled").resolve())
+        device_json |= device.with_cache((out / "cache" / "compiled").resolve())
     return Job(
         fetched,
         out,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqto.assembly.plan import Plan
-from seqto.execution.local.pool import Pool
-from seqto.records import CALIBRATION, Failure, Json, Latency
+from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.jobs import Timed, TimePlans
+from seqto.records import Failure, Latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,10 @@ class Timing:
 class Clock:
     """Asks one worker at a time; nothing else runs meanwhile."""
 
-    def __init__(self, pool: Pool, timing: Timing) -> None:
-        self._pool, self.timing = pool, timing
+    def __init__(self, executor: Executor, timing: Timing) -> None:
+        self._executor, self.timing = executor, timing
 
-    def measure(self, plans: Sequence[Plan], *, float_plan: Json | None) -> list[Latency | Failure]:
+    def measure(self, plans: Sequence[Plan], *, float_plan: Plan | None) -> list[Latency | Failure]:
         """One latency a plan, beside one float session, or why it cannot be timed."""
         result = self._interleaved(plans, float_plan)
         if isinstance(result, Failure) and len(plans) > 1:  # one of them spoils it for the rest
@@ -37,12 +38,12 @@ class Clock:
             return [result]
         return [self._latency(result, i) for i in range(1, len(plans) + 1)]
 
-    def baseline(self, float_plan: Json | None) -> Latency | Failure:
+    def baseline(self, float_plan: Plan | None) -> Latency | Failure:
         result = self._interleaved([], float_plan)
         return result if isinstance(result, Failure) else self._latency(result, 0)
 
-    def _latency(self, result: Json, place: int) -> Latency:
-        times, throughput = result["times_ms"], result["throughput"]
+    def _latency(self, result: Timed, place: int) -> Latency:
+        times, throughput = result.times_ms, result.throughput
         return latency_from(
             times[0],
             times[place],
@@ -50,20 +51,16 @@ class Clock:
             batch=self.timing.batch,
         )
 
-    def _interleaved(self, plans: Sequence[Plan], float_plan: Json | None) -> Json | Failure:
-        job = {
-            "kind": "latency",
-            "float": float_plan,
-            "plans": [p.to_json() for p in plans],
-            "split": CALIBRATION,
-            "threads": self.timing.threads,
-            "seconds": self.timing.seconds * (len(plans) + 1),
-            "min_rounds": 10,
-            "max_rounds": 400,
-            "batch": self.timing.batch,
-        }
-        (ticket,) = self._pool.map([job])
-        return ticket.result or ticket.failure or Failure("time", "the device gave no times")
+    def _interleaved(self, plans: Sequence[Plan], float_plan: Plan | None) -> Timed | Failure:
+        job = TimePlans(
+            tuple(plans),
+            float_plan,
+            seconds=self.timing.seconds * (len(plans) + 1),
+            threads=self.timing.threads,
+            batch=self.timing.batch,
+        )
+        (done,) = run_all(self._executor, [job], alone=True)
+        return expect(done, Timed)
 
 
 def latency_from(

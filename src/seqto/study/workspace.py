@@ -55,17 +55,6 @@ class Workplace:
     def layers(self) -> tuple[Layer, ...]:
         return self.prepared.layers
 
-    def setup_json(self, device: Json, *, max_opset: int | None) -> Json:
-        """What a worker needs to start."""
-        return {
-            "folder": str(self.folder.resolve()),
-            "original": str(self.original.resolve()),
-            "samples": str(self.store.folder.resolve()),
-            "device": device,
-            "max_opset": max_opset,
-            "output": self.judged.to_json(),
-        }
-
 
 def prepare_model(job: Job, folder: Path) -> Prepared:
     """Return the prepared model of a folder; it is made and saved when it is not there yet."""

@@ -1,12 +1,13 @@
-"""Answers of any output: the class with the highest score, integers, or values within a tolerance.
+"""Answers of any output: the class with the highest score, integers, or numbers.
 
-outputs.py says which of the three an output holds.
+model/outputs.py says which of the three an output holds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,79 +16,77 @@ from seqto.data.preprocess import sizes
 from seqto.errors import DataError
 from seqto.model import outputs as model_outputs
 from seqto.model.outputs import INTEGERS, SCORES
+from seqto.tasks.task import Answers
 
-if TYPE_CHECKING:
-    from seqto.records import Array
+CLASS, NUMBERS, VALUES = "class", "integers", "values"  # names of an answer's values, by its kind
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """label = argmax(scores) - label_offset; the scores are the judged output."""
+    """label = argmax(scores) - label_offset; the scores are the judged output.
+
+    Outputs that hold no scores have a distance too: of integers 0 or 1, of other numbers their
+    relative error, at most 1.
+    """
 
     one_output: ClassVar[bool] = True  # the judged output is all it wants to see
+    signal_bytes: ClassVar[int] = 65_536  # evenly spaced numbers of larger outputs are kept
     label_offset: int = 0
     top_k: int = 5
-    tolerance: float = 0.1
 
-    def agree(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.bool_]:
-        want, got = np.asarray(reference[0]), np.asarray(outputs[0])
-        kind = model_outputs.kind_of(want)
-        same: NDArray[np.bool_]
-        if kind == INTEGERS:
-            same = model_outputs.equal_answers(want, got)
-        elif kind == SCORES:
-            same = self._top(reference) == self._top(outputs)
-        else:
-            same = model_outputs.relative_errors(want, got) <= self.tolerance
-        return same
-
-    def correct(self, outputs: list[Array], labels: Array) -> NDArray[np.bool_] | None:
-        """None where the output names no class, so that labels say nothing about it."""
+    def decode(self, outputs: Sequence[Any]) -> Answers:
         found = np.asarray(outputs[0])
         kind = model_outputs.kind_of(found)
-        right: NDArray[np.bool_]
-        if kind == SCORES or (kind == INTEGERS and found.size == len(found)):
-            _check_labels(labels)
-        if kind == INTEGERS and found.size == len(found):
-            right = found.reshape(-1).astype(np.int64) - self.label_offset == labels
-        elif kind == SCORES:
-            right = self._top(outputs) - self.label_offset == labels
-        else:
-            return None
-        return right
+        flat = found.reshape(len(found), -1)
+        if kind == INTEGERS:
+            return Answers({NUMBERS: flat})
+        if kind == SCORES:
+            return Answers({CLASS: flat.argmax(axis=1)}, details={"scores": flat})
+        return Answers({VALUES: self._evenly(flat)})
 
-    def top_k_misses(
-        self, reference: list[Array], outputs: list[Array]
-    ) -> NDArray[np.bool_] | None:
-        """Per sample: float's answer is not even among the candidate's first K."""
-        if model_outputs.kind_of(np.asarray(reference[0])) != SCORES:
-            return None
-        wanted = self._top(reference)[:, None]
-        missed: NDArray[np.bool_] = ~np.any(self._first(outputs) == wanted, axis=1)
-        return missed
+    def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
+        found = np.asarray(outputs[0])
+        return self._evenly(found.reshape(len(found), -1))
 
-    def kendall_tau(
-        self, reference: list[Array], outputs: list[Array]
-    ) -> NDArray[np.float64] | None:
-        """Per sample: rank correlation of the candidate's scores over float's first K classes.
+    def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
+        if VALUES in reference.values:
+            want, got = reference.values[VALUES], answers.values[VALUES]
+            return model_outputs.relative_errors(want, got)
+        name = CLASS if CLASS in reference.values else NUMBERS
+        want, got = (np.atleast_2d(a.values[name].T).T for a in (reference, answers))
+        changed: NDArray[np.float64] = (~model_outputs.equal_answers(want, got)).astype(np.float64)
+        return changed
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        """Accuracy and the mean F1 of the classes; nothing where the output names no class."""
+        found = answers.values.get(CLASS, answers.values.get(NUMBERS))
+        wanted = np.asarray(labels)
+        if found is None or found.size != len(wanted) or not len(wanted):
+            return {}
+        _check_labels(wanted)
+        named = found.reshape(-1).astype(np.int64) - self.label_offset
+        return {"accuracy": float((named == wanted).mean()), "macro_f1": macro_f1(named, wanted)}
+
+    def figures(self, reference: Answers, answers: Answers) -> Mapping[str, NDArray[np.float64]]:
+        """Of class scores: float's class missing from the first K, and Kendall's tau over them.
 
         The published tool correlates class numbers, which says nothing about order; this is the
         tau over the same top-K, of their ranks.
         """
-        if model_outputs.kind_of(np.asarray(reference[0])) != SCORES:
-            return None
-        chosen = self._first(reference)
-        a = np.take_along_axis(self._scores(reference), chosen, axis=1)
-        b = np.take_along_axis(self._scores(outputs), chosen, axis=1)
+        if CLASS not in reference.values:
+            return {}
+        want, got = (np.asarray(a.details["scores"], np.float64) for a in (reference, answers))
+        missed = ~np.any(self._first(got) == reference.values[CLASS][:, None], axis=1)
+        chosen = self._first(want)
+        a, b = (np.take_along_axis(x, chosen, axis=1) for x in (want, got))
         sign_a = np.sign(a[:, :, None] - a[:, None, :])
         sign_b = np.sign(b[:, :, None] - b[:, None, :])
         k = chosen.shape[1]
-        pairs = max(k * (k - 1), 1)
-        tau: NDArray[np.float64] = (sign_a * sign_b).sum(axis=(1, 2)) / pairs
-        return tau
+        tau = (sign_a * sign_b).sum(axis=(1, 2)) / max(k * (k - 1), 1)
+        return {"top_k_loss": missed.astype(np.float64), "kendall_tau": tau}
 
-    def remark(self, outputs: list[Array], *, name: str) -> str | None:
-        """What counts as an answer, where the output is not one score a class."""
+    def check(self, outputs: Sequence[Any], *, name: str) -> str | None:
+        """Say what counts as an answer, where the output is not one score a class."""
         found = np.asarray(outputs[0])
         kind = model_outputs.kind_of(found)
         if kind == SCORES:
@@ -96,30 +95,35 @@ class Classification:
         if kind == INTEGERS:
             what = "holds integers: an answer counts as changed when any of its numbers differs"
         else:
-            what = (
-                "is no vector of class scores: an answer counts as changed when its relative "
-                f"error is above {100 * self.tolerance:g} %"
-            )
+            what = "is no vector of class scores: the loss is the mean relative error, at most 1"
         return f"Output {name!r} ({shape} a sample) {what}."
 
-    def _scores(self, outputs: list[Array]) -> NDArray[np.float64]:
-        first = np.asarray(outputs[0], dtype=np.float64)
-        return first.reshape(first.shape[0], -1)
+    def _evenly(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """All numbers of a sample, or as many evenly spaced ones as `signal_bytes` allow."""
+        most = self.signal_bytes // flat.dtype.itemsize
+        if flat.shape[1] <= most:
+            return flat
+        return flat[:, np.linspace(0, flat.shape[1] - 1, most).astype(np.int64)]
 
-    def _top(self, outputs: list[Array]) -> NDArray[np.int64]:
-        best: NDArray[np.int64] = self._scores(outputs).argmax(axis=1)
-        return best
-
-    def _first(self, outputs: list[Array]) -> NDArray[np.int64]:
-        scores = self._scores(outputs)
+    def _first(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
         k = min(self.top_k, scores.shape[1])
         order: NDArray[np.int64] = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return order
 
 
-def _check_labels(labels: Array) -> None:
+def _check_labels(labels: NDArray[Any]) -> None:
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError(
             f"labels are {labels.dtype} of shape {sizes(labels.shape)}: classification needs one "
             "class number per sample; give such labels, none, or choose another task"
         )
+
+
+def macro_f1(named: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
+    """Mean F1 over the classes that are among the labels or were named."""
+    classes, places = np.unique(np.concatenate([named, labels]), return_inverse=True)
+    first, second = places[: len(named)], places[len(named) :]
+    count = len(classes)
+    hits = np.bincount(first[first == second], minlength=count)
+    both = np.bincount(first, minlength=count) + np.bincount(second, minlength=count)
+    return float((2 * hits / both).mean())

@@ -1,9 +1,13 @@
-"""Confidence intervals of measured shares."""
+"""Confidence intervals of measured shares, mean distances and differences of scores."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def wilson(successes: int, samples: int, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -23,3 +27,59 @@ def wilson(successes: int, samples: int, *, confidence: float = 0.95) -> tuple[f
     low = 0.0 if successes == 0 else max(0.0, min(share, centre - half))
     high = 1.0 if successes == samples else min(1.0, max(share, centre + half))
     return low, high
+
+
+RESAMPLES = 1000
+
+
+def bootstrap_mean(
+    values: NDArray[np.float64], *, seed: int = 0, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of a mean over samples; for values that are not 0 or 1."""
+    found = np.asarray(values, dtype=np.float64)
+    if not len(found):
+        return 0.0, 1.0
+    rng = np.random.default_rng(seed)
+    means = np.empty(RESAMPLES)
+    for i in range(RESAMPLES):
+        means[i] = found[rng.integers(0, len(found), len(found))].mean()
+    mean = float(found.mean())
+    low, high = _ends(means, confidence)
+    return min(low, mean), max(high, mean)
+
+
+def bootstrap_differences(
+    figures: Callable[[NDArray[np.int64]], tuple[Mapping[str, float], Mapping[str, float]]],
+    samples: int,
+    *,
+    names: Sequence[str],
+    resamples: int = 200,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> dict[str, tuple[float, float]]:
+    """Intervals of a − b by name, where `figures(rows)` gives both of the same rows.
+
+    A paired bootstrap: pairing takes out what makes samples easy or hard for both models.
+    """
+    rng = np.random.default_rng(seed)
+    gaps = np.empty((resamples, len(names)))
+    for i in range(resamples):
+        first, second = figures(rng.integers(0, samples, samples))
+        gaps[i] = [first[name] - second[name] for name in names]
+    return {name: _ends(gaps[:, i], confidence) for i, name in enumerate(names)}
+
+
+def mean_interval(
+    values: NDArray[np.float64], *, seed: int = 0, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Interval of a mean distance: Wilson's where all are 0 or 1, else a seeded bootstrap."""
+    found = np.asarray(values)
+    if np.isin(found, (0.0, 1.0)).all():
+        return wilson(int(found.sum()), len(found), confidence=confidence)
+    return bootstrap_mean(found, seed=seed, confidence=confidence)
+
+
+def _ends(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(values, [tail, 100 - tail])
+    return float(low), float(high)

@@ -1,118 +1,265 @@
-"""Raw outputs → figures: agreement with float, accuracy, damage, latency ratios."""
+"""Outputs → answers → figures: distance to the float model, scores, damage.
+
+The same functions run in the workers and, for tasks that stay there, in the main process.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqto.model import outputs as model_outputs
-from seqto.records import Loss, Measurement
-from seqto.tasks.intervals import wilson
-from seqto.tasks.task import Task
+from seqto.records import Json, Loss, Measurement
+from seqto.tasks.array_file import read_arrays, write_arrays
+from seqto.tasks.intervals import bootstrap_differences, mean_interval
+from seqto.tasks.task import Answers, CheckedTask, FigureTask, Task, judges_one_output
+
+DIGITS = 6  # of a sum of distances, so that equal sums are equal in any order of adding
 
 
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What is kept of the outputs of some samples."""
+
+    answers: Answers
+    signal: NDArray[Any]
+
+
+def decode(task: Task, outputs: Sequence[NDArray[Any]]) -> Decoded:
+    """Return the answers and the signal of a chunk."""
+    answers = task.decode(outputs)
+    signal = np.asarray(task.signal(outputs))
+    signal = signal.reshape(len(signal), -1)
+    if len(signal) and signal[0].nbytes > task.signal_bytes:
+        raise ValueError(
+            f"{type(task).__name__}.signal keeps {signal[0].nbytes} bytes of a sample, more than "
+            f"its signal_bytes = {task.signal_bytes}"
+        )
+    return Decoded(answers, signal)
+
+
+def joined(parts: Sequence[Decoded]) -> Decoded:
+    return Decoded(
+        Answers.joined([p.answers for p in parts]), np.concatenate([p.signal for p in parts])
+    )
+
+
+# ------------------------------------------------------------------------------------- float model
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
-    """The float model's outputs on one split, and the labels where there are any."""
+    """The float model's answers and signal on one split, mapped from a file."""
 
-    def __init__(
-        self,
-        split: str,
-        outputs: list[NDArray[Any]],
-        labels: NDArray[np.int64] | None,
-        *,
-        task: Task,
-        judged: int = 0,
-    ) -> None:
-        self.split, self.outputs, self.labels, self.task = split, outputs, labels, task
-        self.judged = judged  # which of the outputs damage looks at
-        self.right = None if labels is None else task.correct(outputs, labels)
-        self.variance = model_outputs.spread([outputs[judged]])
+    split: str
+    decoded: Decoded
+    variance: float  # of the signal
+    scores: Mapping[str, float]  # of all rows, where there are labels
+    output: Json  # the judged output: shape for one sample, judged_by
+    caution: str | None = None  # what is doubtful about the outputs
 
     @property
     def rows(self) -> int:
-        return len(self.outputs[0])
+        return len(self.decoded.signal)
 
-    @property
-    def accuracy(self) -> float | None:
-        return None if self.right is None else float(self.right.mean())
+    def save(self, path: Path) -> None:
+        record = {
+            "split": self.split,
+            "variance": self.variance,
+            "scores": dict(self.scores),
+            "output": self.output,
+            "caution": self.caution,
+        }
+        write_arrays(path, _arrays_of(self.decoded), record)
+
+    @classmethod
+    def load(cls, path: Path) -> Reference:
+        arrays, record = read_arrays(path)
+        return cls(
+            record["split"],
+            _decoded_of(arrays),
+            record["variance"],
+            record["scores"],
+            record["output"],
+            record["caution"],
+        )
 
 
-class Judge:
-    """Collects a candidate's chunks, which come in `order` (of rows of the split)."""
+def reference_from(
+    task: Task, split: str, parts: Sequence[Decoded], *, labels: Any, about: Json
+) -> Reference:
+    """Return the reference of a split; `about` is what `describe_outputs` said of a chunk."""
+    whole = joined(parts)
+    scores = {} if labels is None else dict(task.scores(whole.answers, labels))
+    variance = model_outputs.spread([whole.signal])
+    return Reference(split, whole, variance, scores, about["output"], about["caution"])
+
+
+def describe_outputs(
+    task: Task, outputs: Sequence[NDArray[Any]], *, judged: int, name: str
+) -> Json:
+    """Return {output: {shape, judged_by}, caution} of the float model's outputs of a chunk."""
+    value = np.asarray(outputs[judged])
+    judged_by = model_outputs.kind_of(value) if judges_one_output(task) else "task"
+    caution = task.check(outputs, name=name) if isinstance(task, CheckedTask) else None
+    return {
+        "output": {"shape": list(value.shape[1:]), "judged_by": judged_by},
+        "caution": caution,
+    }
+
+
+def save_part(path: Path, decoded: Decoded, about: Json) -> None:
+    write_arrays(path, _arrays_of(decoded), about)
+
+
+def load_part(path: Path) -> tuple[Decoded, Json]:
+    arrays, about = read_arrays(path)
+    return _decoded_of(arrays), about
+
+
+def _arrays_of(decoded: Decoded) -> dict[str, NDArray[Any]]:
+    answers = decoded.answers
+    arrays = {"signal": decoded.signal}
+    arrays |= {f"value:{name}": np.asarray(x) for name, x in answers.values.items()}
+    arrays |= {f"detail:{name}": np.asarray(x) for name, x in answers.details.items()}
+    if answers.lengths is not None:
+        arrays["lengths"] = answers.lengths
+    return arrays
+
+
+def _decoded_of(arrays: Mapping[str, NDArray[Any]]) -> Decoded:
+    named: dict[str, dict[str, NDArray[Any]]] = {"value": {}, "detail": {}}
+    for key, array in arrays.items():
+        kind, _, name = key.partition(":")
+        if kind in named:
+            named[kind][name] = array
+    answers = Answers(named["value"], arrays.get("lengths"), named["detail"])
+    return Decoded(answers, arrays["signal"])
+
+
+# -------------------------------------------------------------------------------------- candidates
+
+
+class Scorer:
+    """Adds up a candidate's chunks, which come in `order` (of rows of the split)."""
 
     def __init__(
         self,
+        task: Task,
         reference: Reference,
         *,
         device: str,
         rows: int,
+        labels: Any = None,
         order: NDArray[np.int64] | None = None,
+        rivals: Sequence[tuple[int, float]] = (),
+        size_bytes: int = 0,
     ) -> None:
-        self.reference, self.device, self.rows = reference, device, rows
+        self.task, self.reference, self.device, self.rows = task, reference, device, rows
+        self.labels = labels
         self.order = np.arange(rows) if order is None else order
-        self.agreed: list[NDArray[np.bool_]] = []
-        self.right: list[NDArray[np.bool_]] = []
-        self.misses: list[NDArray[np.bool_]] = []
-        self.taus: list[NDArray[np.float64]] = []
-        self.squares: list[NDArray[np.float64]] = []
+        self.rivals, self.size_bytes = rivals, size_bytes
         self.seen = 0
         self.stopped = False
+        self._answers: list[Answers] = []
+        self._distances: list[NDArray[np.float64]] = []
+        self._squares: list[NDArray[np.float64]] = []
+        self._figures: dict[str, list[NDArray[np.float64]]] = {}
 
-    def take(self, start: int, outputs: list[NDArray[Any]]) -> None:
-        if self.stopped or start != self.seen:
-            return  # chunks that were under way when the judge had seen enough
-        stop = start + len(outputs[0])
-        rows = self.order[start:stop]
-        want = [o[rows] for o in self.reference.outputs]
-        task = self.reference.task
-        self.agreed.append(np.asarray(task.agree(want, outputs), dtype=bool))
-        if self.reference.labels is not None and self.reference.right is not None:
-            labels = self.reference.labels[rows]
-            self.right.append(np.asarray(task.correct(outputs, labels), dtype=bool))
-        for name, kept in (("top_k_misses", self.misses), ("kendall_tau", self.taus)):
-            found = getattr(task, name)(want, outputs) if hasattr(task, name) else None
-            if found is not None:
-                kept.append(found)
-        judged = self.reference.judged
-        self.squares.append(model_outputs.squared_gaps(want[judged], outputs[judged]))
+    def add(self, found: Decoded) -> None:
+        """Compare the next rows with the float model's."""
+        stop = self.seen + len(found.signal)
+        rows = self.order[self.seen : stop]
+        want = self.reference.decoded
+        expected = want.answers.take(rows)
+        distances = np.asarray(self.task.distance(expected, found.answers), dtype=np.float64)
+        if distances.shape != rows.shape or not ((distances >= 0) & (distances <= 1)).all():
+            raise ValueError(
+                f"{type(self.task).__name__}.distance must give one number from 0 to 1 a sample"
+            )
+        self._distances.append(distances)
+        if isinstance(self.task, FigureTask):
+            for name, values in self.task.figures(expected, found.answers).items():
+                self._figures.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
+        self._squares.append(model_outputs.squared_gaps(want.signal[rows], found.signal))
+        self._answers.append(found.answers.without_details())
         self.seen = stop
 
     @property
-    def changed(self) -> int:
-        """Answers that differ so far: in the end it will be no fewer."""
-        return int(sum(np.count_nonzero(~a) for a in self.agreed))
+    def summed_distance(self) -> float:
+        """The distances so far: in the end their sum will be no smaller."""
+        return round(float(sum(d.sum() for d in self._distances)), DIGITS)
 
     @property
     def complete(self) -> bool:
         return self.seen >= self.rows
 
+    def is_beaten(self) -> bool:
+        """Whether a rival (bytes, summed distance) beats it for sure, whatever is still to come."""
+        own = (self.size_bytes, self.summed_distance)
+        return not self.complete and any(
+            size <= own[0] and total <= own[1] and (size, total) != own
+            for size, total in self.rivals
+        )
+
     def _loss(self) -> Loss:
         """Of all rows; where some are missing, the least that it can be, and its bounds."""
-        wrong = self.changed
+        total = self.summed_distance
         if not self.complete:
-            most = wrong + self.rows - self.seen
-            return Loss(wrong / self.rows, wrong / self.rows, most / self.rows, self.seen)
-        bits = np.empty(self.seen, dtype=bool)
-        bits[self.order] = np.concatenate(self.agreed)
-        low, high = wilson(wrong, self.seen)
-        return Loss(wrong / self.seen, low, high, self.seen, np.packbits(bits).tobytes().hex())
+            most = total + self.rows - self.seen
+            return Loss(total / self.rows, total / self.rows, most / self.rows, self.seen)
+        distances = np.empty(self.seen)
+        distances[self.order] = np.concatenate(self._distances)
+        low, high = mean_interval(distances)
+        bits = np.packbits(distances == 0).tobytes().hex()
+        return Loss(total / self.seen, min(low, total / self.seen), high, self.seen, bits)
 
-    def measurement(self) -> Measurement:
-        loss = self._loss()
-        right = self.reference.right
-        labelled = bool(self.right)
+    def measurement(self, *, intervals: bool = False) -> Measurement:
+        """Return the figures; `intervals`: of the drops of scores too, which takes a while."""
+        scores: Mapping[str, float] = {}
+        baseline: Mapping[str, float] = {}
+        drops: dict[str, tuple[float, float]] = {}
+        rows = self.order[: self.seen]
+        if self.labels is not None and self._answers:
+            answers = Answers.joined(self._answers)
+            want = self.reference.decoded.answers.without_details()
+            labels = _rows_of(self.labels, rows)
+            scores = dict(self.task.scores(answers, labels))
+            baseline = self.reference.scores
+            if self.seen != self.reference.rows:
+                baseline = dict(self.task.scores(want.take(rows), labels))
+            if intervals:
+                drops = self._drops(want.take(rows), answers, labels, scores)
+        means = {name: float(np.concatenate(v).mean()) for name, v in self._figures.items()}
         return Measurement(
             split=self.reference.split,
             device=self.device,
-            loss=loss,
-            accuracy=float(np.concatenate(self.right).mean()) if labelled else None,
-            baseline_accuracy=float(right[self.order[: self.seen]].mean())
-            if right is not None
-            else None,
-            top_k_loss=float(np.concatenate(self.misses).mean()) if self.misses else None,
-            kendall_tau=float(np.concatenate(self.taus).mean()) if self.taus else None,
-            damage=float(np.concatenate(self.squares).mean()) / self.reference.variance,
+            loss=self._loss(),
+            scores=scores,
+            baseline_scores=baseline,
+            score_drops=drops,
+            figures=means,
+            damage=float(np.concatenate(self._squares).mean()) / self.reference.variance,
             stopped_early=self.stopped and not self.complete,
         )
+
+    def _drops(
+        self, want: Answers, answers: Answers, labels: Any, names: Mapping[str, float]
+    ) -> dict[str, tuple[float, float]]:
+        """95 % intervals of float's score minus the candidate's, on the same samples."""
+
+        def both(rows: NDArray[np.int64]) -> tuple[Mapping[str, float], Mapping[str, float]]:
+            some = _rows_of(labels, rows)
+            pair = [self.task.scores(a.take(rows), some) for a in (want, answers)]
+            return pair[0], pair[1]
+
+        return bootstrap_differences(both, self.seen, names=list(names))
+
+
+def _rows_of(labels: Any, rows: NDArray[np.int64]) -> Any:
+    return labels[rows] if isinstance(labels, np.ndarray) else [labels[int(r)] for r in rows]

@@ -1,24 +1,150 @@
-"""The protocol of a task: what an answer is, and when two answers are the same."""
+"""The protocol of a task: what an answer is, and how far two answers are apart.
+
+A task works on batches. Its methods run in the workers, chunk by chunk, if the task can be made
+there again from `module:Class` and JSON fields (`portable_form`); else in the main process.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+import dataclasses
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.records import Json
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from seqto.records import Array
+
+    Outputs = Sequence[Array]
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The decoded outputs of some samples.
+
+    `values` hold one row a sample, or, where `lengths` are given, as many items a sample as these
+    say (boxes, words). `details` hold one row a sample too; only `figures` reads them, and of a
+    candidate they are dropped after each chunk.
+    """
+
+    values: Mapping[str, NDArray[Any]]
+    lengths: NDArray[np.int64] | None = None
+    details: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        if self.lengths is not None:
+            return len(self.lengths)
+        return len(next(iter(self.values.values())))
+
+    def take(self, rows: NDArray[np.int64]) -> Answers:
+        """Return the answers of some samples, in the order given."""
+        items = rows
+        if self.lengths is not None:
+            ends = np.cumsum(self.lengths)
+            spans = [np.arange(ends[r] - self.lengths[r], ends[r]) for r in rows]
+            items = np.concatenate(spans) if spans else np.zeros(0, np.int64)
+        return Answers(
+            {name: np.asarray(x)[items] for name, x in self.values.items()},
+            None if self.lengths is None else self.lengths[rows],
+            {name: np.asarray(x)[rows] for name, x in self.details.items()},
+        )
+
+    def without_details(self) -> Answers:
+        return Answers(self.values, self.lengths)
+
+    @staticmethod
+    def joined(parts: Sequence[Answers]) -> Answers:
+        """Return the answers of several chunks as one."""
+        first = parts[0]
+        lengths = [p.lengths for p in parts if p.lengths is not None]
+        return Answers(
+            {n: np.concatenate([p.values[n] for p in parts]) for n in first.values},
+            np.concatenate(lengths) if lengths else None,
+            {n: np.concatenate([p.details[n] for p in parts]) for n in first.details},
+        )
 
 
 @runtime_checkable
 class Task(Protocol):
-    """What a right answer is. Both methods work on a batch, one entry a sample."""
+    """What an answer is. A frozen dataclass whose fields are JSON settings, if it can be."""
 
-    def agree(self, reference: list[Array], outputs: list[Array]) -> NDArray[np.bool_]:
-        """Per sample: is the candidate's answer the float model's?"""
+    signal_bytes: int  # the most that `signal` keeps of one sample
+
+    def decode(self, outputs: Outputs) -> Answers:
+        """Return the answers that a model's outputs hold; each sample by itself."""
         ...
 
-    def correct(self, outputs: list[Array], labels: Array) -> NDArray[np.bool_] | None:
-        """Per sample: is the answer right? None where labels say nothing about such outputs."""
+    def distance(self, reference: Answers, answers: Answers) -> Floats:
+        """Return, per sample, 0 for the same answer to 1 for another one; loss is the mean."""
         ...
+
+    def signal(self, outputs: Outputs) -> NDArray[Any]:
+        """Return numbers, one row a sample, whose squared error is `damage`.
+
+        Of integers, damage is the share that differs.
+        """
+        ...
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        """Return figures of the whole corpus, higher is better; empty where labels say nothing.
+
+        `labels` are an array with one row a sample, or a list where the rows differ in shape.
+        """
+        ...
+
+
+@runtime_checkable
+class FigureTask(Protocol):
+    """A task with further figures, of which the mean over the samples is reported."""
+
+    def figures(self, reference: Answers, answers: Answers) -> Mapping[str, Floats]: ...
+
+
+@runtime_checkable
+class CheckedTask(Protocol):
+    """A task that says what is doubtful about a model's outputs."""
+
+    def check(self, outputs: Outputs, *, name: str) -> str | None: ...
+
+
+def judges_one_output(task: Task) -> bool:
+    """Return whether a task wants the judged output alone; others get all that are numbers."""
+    return bool(getattr(task, "one_output", False))
+
+
+# ------------------------------------------------------------------------------- in another process
+
+
+def portable_form(task: Task) -> Json | None:
+    """Return {class, fields} from which `task_from_json` makes the task again; None if it cannot.
+
+    A class of a notebook or script, and one that holds more than JSON, cannot.
+    """
+    kind = type(task)
+    if not dataclasses.is_dataclass(task) or kind.__module__ == "__main__":
+        return None
+    fields = {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init}
+    try:
+        form: Json = json.loads(
+            json.dumps({"class": f"{kind.__module__}:{kind.__qualname__}", "fields": fields})
+        )
+        return form if task_from_json(form) == task else None
+    except (TypeError, ValueError, ImportError, AttributeError):
+        return None
+
+
+def task_from_json(form: Json) -> Any:
+    module, _, name = str(form["class"]).partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    return kind(**{key: _tupled(value) for key, value in form["fields"].items()})
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(v) for v in value) if isinstance(value, list) else value

@@ -1,23 +1,33 @@
 """For authors of plug-ins: contract suites, and fakes to test against."""
 
-from seqto.testing.fakes import FakeDevice, FakeTask, InlinePool, fake_trial, small_space
+from seqto.testing.fakes import (
+    FakeDevice,
+    FakeExecutor,
+    FakeTask,
+    InlineExecutor,
+    fake_trial,
+    small_space,
+)
 from seqto.testing.suites import (
     check_data,
     check_device,
     check_source,
     check_strategy,
     check_task,
+    check_transform,
 )
 
 __all__ = [
     "FakeDevice",
+    "FakeExecutor",
     "FakeTask",
-    "InlinePool",
+    "InlineExecutor",
     "check_data",
     "check_device",
     "check_source",
     "check_strategy",
     "check_task",
+    "check_transform",
     "fake_trial",
     "small_space",
 ]

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqto.assembly.plan import Plan
 from seqto.errors import DeviceError, PlanError
-from seqto.execution.local.pool import Ticket, revived
+from seqto.execution.executor import Done, Handle
+from seqto.execution.files import LocalFiles
+from seqto.execution.jobs import (
+    Job,
+    Result,
+    WorkerSetup,
+    job_from_json,
+    job_to_json,
+    result_from_json,
+    result_to_json,
+)
+from seqto.execution.local.executor import CANCELLED, setup_from_json, setup_to_json
+from seqto.execution.local.pool import revived
 from seqto.execution.local.worker_process import told
+from seqto.execution.worker import Worker
 from seqto.record.trial import Trial
 from seqto.records import (
     CALIBRATION,
@@ -33,6 +45,7 @@ from seqto.records import (
 )
 from seqto.schemes.scheme import FP16, FP32, Scheme
 from seqto.search.space import Space
+from seqto.tasks.task import Answers
 
 # damage of a layer by the kind of its scheme: made up, and the more the fewer bits are left
 BY_KIND = {"fp32": 0.0, "fp16": 0.001, "weight": 0.01, "dynamic": 0.02, "static": 0.04}
@@ -108,23 +121,34 @@ class FakeSession:
     def close(self) -> None:
         """Nothing is held."""
 
+    def __enter__(self) -> FakeSession:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
 
 @dataclass(frozen=True, slots=True)
 class FakeTask:
-    """Answers agree when no number of the first output differs by more than `tolerance`."""
+    """Answers are the first output; they differ when a number differs by more than `tolerance`."""
 
+    signal_bytes: ClassVar[int] = 65_536
     tolerance: float = 0.0
 
-    def agree(
-        self, reference: list[NDArray[Any]], outputs: list[NDArray[Any]]
-    ) -> NDArray[np.bool_]:
-        gap = np.abs(np.asarray(reference[0], np.float64) - outputs[0])
-        near: NDArray[np.bool_] = gap.reshape(len(gap), -1).max(axis=1) <= self.tolerance
-        return near
+    def decode(self, outputs: Sequence[NDArray[Any]]) -> Answers:
+        return Answers({"numbers": np.asarray(outputs[0]).reshape(len(outputs[0]), -1)})
 
-    def correct(self, outputs: list[NDArray[Any]], labels: NDArray[Any]) -> NDArray[np.bool_]:
-        flat = np.asarray(outputs[0]).reshape(len(labels), -1)
-        return np.asarray(flat.argmax(axis=1) == labels)
+    def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
+        gap = np.abs(reference.values["numbers"].astype(np.float64) - answers.values["numbers"])
+        far: NDArray[np.float64] = (gap.max(axis=1) > self.tolerance).astype(np.float64)
+        return far
+
+    def signal(self, outputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        return np.asarray(outputs[0]).reshape(len(outputs[0]), -1)
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        named = answers.values["numbers"].argmax(axis=1)
+        return {"accuracy": float((named == np.asarray(labels)).mean())}
 
 
 def small_space(*, layers: int = 6, seed: int = 0) -> Space:
@@ -207,112 +231,131 @@ def fake_trial(
 # ------------------------------------------------------------------------------------- workers
 
 
-class InlinePool:
-    """`workers.Pool` without processes: jobs run in this one, in their order, inside `wait`.
+class InlineExecutor:
+    """An executor without processes: jobs run in this one, in their order, inside `wait`.
 
-    For tests in which processes are not the subject: `seqto.study.open_pool.Pool = InlinePool`.
-    There is one handler, as in a pool of one worker; time limits, memory caps and crashes are not
-    looked after.
+    For tests in which processes are not the subject; it takes what `LocalExecutor` takes. There is
+    one worker; time limits, memory caps and crashes are not looked after.
     """
 
-    def __init__(self, target: str, setup: Json, *, size: int = 1, **_limits: object) -> None:
-        self._target = target
-        self._setup = json.loads(json.dumps(setup))
-        self.size = size
-        self._handle: Any = None
-        self._queue: deque[Ticket] = deque()
+    def __init__(
+        self, setup: WorkerSetup, files: LocalFiles, *, slots: int = 1, **_limits: object
+    ) -> None:
+        self.slots, self.files = slots, files
+        self._setup: Json = json.loads(json.dumps(setup_to_json(setup, files)))
+        self._worker: Worker | None = None
+        self._queue: deque[tuple[Handle, Json]] = deque()
+        self._finished: list[Done] = []
         self._submitted = 0
-        self._closed = False
+        self._stopped: set[Handle] = set()
 
-    def submit(self, job: Json, on_message: Any = None) -> Ticket:
-        if self._closed:
-            raise RuntimeError("the pool is closed")
+    def submit(self, job: Job, *, alone: bool = False) -> Handle:
+        del alone  # it always is
         self._submitted += 1
-        ticket = Ticket(json.loads(json.dumps(job)), self._submitted, on_message=on_message)
-        self._queue.append(ticket)
-        return ticket
+        handle = Handle(self._submitted)
+        self._queue.append((handle, json.loads(json.dumps(job_to_json(job)))))
+        return handle
 
-    def stop(self, ticket: Ticket) -> None:
-        ticket.stopping = True
-
-    def cancel(self) -> None:
-        self._queue.clear()
-
-    def wait(self, timeout_s: float | None = None) -> list[Ticket]:
-        """Run the next job; its ticket, or nothing when nothing is queued."""
+    def wait(self, timeout_s: float | None = None) -> list[Done]:
+        """Run the next job; nothing is returned when nothing is queued."""
         del timeout_s
-        if not self._queue:
-            return []
-        ticket = self._queue.popleft()
-        handle = self._handler()
-        began = time.monotonic()
+        if self._queue and not self._finished:
+            self._finished.append(self._run(*self._queue.popleft()))
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _run(self, handle: Handle, job: Json) -> Done:
         try:
-            ticket.result = json.loads(json.dumps(handle(ticket.job, _InlineChannel(ticket))))
+            worker = self._worker = self._worker or Worker(*setup_from_json(self._setup))
+        except Exception as error:
+            raise revived(told(error), "setting up a worker") from error
+        signals = InlineSignals(is_stopped=lambda: handle in self._stopped)
+        began = time.monotonic()
+        outcome: Result | Failure
+        try:
+            result = worker.run(job_from_json(job), signals)
+            outcome = result_from_json(json.loads(json.dumps(result_to_json(result))))
         except Exception as error:
             said = told(error)
             if "bug" in said:
-                raise revived(said, f"a job of {self._target}") from error
-            ticket.failure = Failure.from_json(said)
-        ticket.seconds, ticket.done = time.monotonic() - began, True
-        return [ticket]
+                raise revived(said, "a job") from error
+            outcome = Failure.from_json(said)
+        return Done(handle, outcome, time.monotonic() - began, signals.noted)
 
-    def _handler(self) -> Any:
-        if self._handle is None:
-            module, _, name = self._target.partition(":")
-            try:
-                self._handle = getattr(importlib.import_module(module), name)(self._setup)
-            except Exception as error:
-                raise revived(told(error), f"setting up {self._target}") from error
-        return self._handle
+    def stop(self, handle: Handle) -> None:
+        self._stopped.add(handle)
 
-    def run(self, jobs: Iterable[Json], on_message: Any = None) -> Iterator[Ticket]:
-        waited = {self.submit(job, on_message) for job in jobs}
-        while waited:
-            for ticket in self.wait():
-                if ticket in waited:
-                    waited.remove(ticket)
-                    yield ticket
-
-    def map(self, jobs: Iterable[Json], on_message: Any = None) -> list[Ticket]:
-        return sorted(self.run(jobs, on_message), key=lambda ticket: ticket.number)
+    def cancel(self, handle: Handle) -> None:
+        for queued in [q for q in self._queue if q[0] == handle]:
+            self._queue.remove(queued)
+            self._finished.append(Done(handle, CANCELLED))
 
     def close(self) -> None:
-        self._closed = True
         self._queue.clear()
-        self._handle = None
-
-    def __enter__(self) -> InlinePool:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+        self._worker = None
 
 
-class _InlineChannel:
-    """`wire.Channel` for a job in this process; what is sent is a copy, as on a wire."""
+class InlineSignals:
+    """`Signals` of a job in this process; `stop_after` signs of life it is asked to stop."""
 
-    def __init__(self, ticket: Ticket) -> None:
-        self._ticket = ticket
-        self._replies: deque[Json] = deque()
+    def __init__(
+        self, *, is_stopped: Callable[[], bool] = lambda: False, stop_after: int | None = None
+    ) -> None:
+        self._is_stopped, self._stop_after = is_stopped, stop_after
+        self.signs = 0
+        self.noted: Json = {}
 
-    def send(self, message: Json, arrays: Sequence[NDArray[Any]] = ()) -> None:
-        body = json.loads(json.dumps(message))
-        if self._ticket.on_message is None:
-            return
-        reply = self._ticket.on_message(body, [np.array(a) for a in arrays])
-        if reply is not None:
-            self._replies.append(json.loads(json.dumps(reply)))
+    def alive(self) -> None:
+        self.signs += 1
 
-    def receive(self, timeout_s: float | None = None) -> Json | None:
-        if self._replies:
-            return self._replies.popleft()
-        if timeout_s is None and not self.stopped:
-            raise RuntimeError("the job waits for a reply that nobody sends")
-        return None
+    def note(self, found: Json) -> None:
+        self.noted.update(json.loads(json.dumps(found)))
 
     @property
     def stopped(self) -> bool:
-        return self._ticket.stopping
+        late = self._stop_after is not None and self.signs >= self._stop_after
+        return late or self._is_stopped()
+
+
+class FakeExecutor:
+    """An executor that runs nothing: `answer` gives the outcome of each job, in their order."""
+
+    def __init__(
+        self,
+        answer: Callable[[Job], Result | Failure],
+        *,
+        folder: Path = Path(),
+        slots: int = 2,
+    ) -> None:
+        self.slots, self.files = slots, LocalFiles(folder)
+        self.jobs: list[Job] = []
+        self.cancelled: list[Handle] = []
+        self._answer = answer
+        self._queue: deque[tuple[Handle, Job]] = deque()
+
+    def submit(self, job: Job, *, alone: bool = False) -> Handle:
+        del alone
+        self.jobs.append(job)
+        handle = Handle(len(self.jobs))
+        self._queue.append((handle, job))
+        return handle
+
+    def wait(self, timeout_s: float | None = None) -> list[Done]:
+        del timeout_s
+        if not self._queue:
+            return []
+        handle, job = self._queue.popleft()
+        return [Done(handle, self._answer(job), 0.01)]
+
+    def stop(self, handle: Handle) -> None:
+        """Nothing runs."""
+
+    def cancel(self, handle: Handle) -> None:
+        self.cancelled.append(handle)
+        self._queue = deque(q for q in self._queue if q[0] != handle)
+
+    def close(self) -> None:
+        self._queue.clear()
 
 
 # --------------------------------------------------------------------------------------- devices

@@ -126,22 +126,31 @@ def check_task(
     right = np.arange(rows) % 10 if labels is None else np.asarray(labels)
     other = [np.roll(o, 1, axis=0) for o in one]
     before = [o.copy() for o in one]
-    _expect_bits(task.agree(one, one), rows, "agree")
-    _expect(bool(np.all(task.agree(one, one))), "outputs to agree with themselves")
-    bits, alone = task.agree(one, other), []
+    mine, others = task.decode(one), task.decode(other)
+    _expect(len(mine) == rows, f"decode to give {rows} answers, not {len(mine)}")
+    _expect_distances(task.distance(mine, mine), rows)
+    _expect(not np.any(task.distance(mine, mine)), "answers to be at distance 0 from themselves")
+    distances, alone = np.asarray(task.distance(mine, others)), []
     for i in range(rows):
-        alone.append(bool(task.agree(*([o[i : i + 1] for o in x] for x in (one, other)))[0]))
-    _expect_bits(bits, rows, "agree")
-    _expect([bool(b) for b in bits] == alone, "each sample to be judged without its neighbours")
-    answers = task.correct(one, right)
-    if answers is not None:
-        _expect_bits(answers, rows, "correct")
+        pair = [task.decode([o[i : i + 1] for o in x]) for x in (one, other)]
+        alone.append(float(task.distance(*pair)[0]))
+    _expect_distances(distances, rows)
+    _expect(np.allclose(distances, alone), "each sample to be judged without its neighbours")
+    taken = task.distance(mine.take(np.arange(rows)[::-1]), others.take(np.arange(rows)[::-1]))
+    _expect(np.allclose(taken, distances[::-1]), "answers that can be taken in any order")
+    signal = np.asarray(task.signal(one))
+    _expect(len(signal) == rows and signal.dtype.kind in "biuf", "a signal of numbers by sample")
+    held = signal[0].nbytes
+    _expect(held <= task.signal_bytes, f"at most signal_bytes of signal a sample, not {held}")
+    scores = task.scores(mine, right)
+    _expect(all(np.isfinite(v) for v in scores.values()), "scores that are numbers")
     _expect(all(np.array_equal(a, b) for a, b in zip(before, one, strict=True)), "no changes")
 
 
-def _expect_bits(bits: NDArray[Any], rows: int, what: str) -> None:
-    _expect(np.shape(bits) == (rows,), f"{what} to give {rows} bits, not shape {np.shape(bits)}")
-    _expect(np.asarray(bits).dtype == np.bool_, f"{what} to give bools")
+def _expect_distances(distances: NDArray[Any], rows: int) -> None:
+    found = np.asarray(distances)
+    _expect(found.shape == (rows,), f"distance to give {rows} numbers, not shape {found.shape}")
+    _expect(bool(((found >= 0) & (found <= 1)).all()), "distances from 0 to 1")
 
 
 # -------------------------------------------------------------------------------------- strategies

@@ -116,9 +116,13 @@ class Tvm:
                 object.__setattr__(self, name, value)
 
     @property
-    def exclusive(self) -> bool:
+    def max_workers(self) -> int | None:
         """One address serves one connection at a time: two workers would lock each other out."""
-        return self.address is not None
+        return None if self.address is None else 1
+
+    def with_cache(self, folder: Path) -> Json:
+        """Compiled models are shared by a run's workers, unless the user has named a folder."""
+        return {} if self.cache is not None else {"cache": str(folder)}
 
     @property
     def kind(self) -> str:
@@ -294,6 +298,12 @@ class TvmSession:
                 doing="timing the model",
             )
         return total_s * 1e3
+
+    def __enter__(self) -> TvmSession:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         link, self._link = self._link, None

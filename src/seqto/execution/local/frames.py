@@ -1,7 +1,7 @@
-"""Frames between main and a worker, and the worker's own end of them (see workers.py).
+"""Frames between the main process and a worker process (see pool.py).
 
-A frame is a length, a JSON header and raw array bytes: no pickle. Frames keep their order, so a
-reply or a stop that comes too late lies before the next job, and falls away there.
+A frame is a length and JSON text: no pickle. Frames keep their order, so a stop that comes too
+late lies before the next job, and falls away there.
 """
 
 from __future__ import annotations
@@ -10,17 +10,10 @@ import json
 import socket
 import struct
 from collections import deque
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Generator
+from typing import NamedTuple
 
 from seqto.records import Json
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    Arrays = Sequence[NDArray[Any]]
-
 
 _PREFIX = struct.Struct("!4sI")  # magic, bytes of the header
 
@@ -28,15 +21,11 @@ _PREFIX = struct.Struct("!4sI")  # magic, bytes of the header
 _MAGIC = b"sqto"
 
 
-_PLAIN_KINDS = "biufc"  # array types that are their bytes: no objects, no records
-
-
 class Frame(NamedTuple):
     """One message on the wire."""
 
-    kind: str  # main: setup, job, reply, stop; worker: ready, message, result, failure
+    kind: str  # main: setup, job, stop; worker: ready, message, result, failure
     body: Json
-    arrays: Arrays = ()
 
 
 class Wire:
@@ -70,7 +59,7 @@ class Wire:
 
     def queue(self, frame: Frame) -> None:
         """Make a frame ready for `flush`."""
-        self._out.extend(_encoded(frame))
+        self._out.append(_encoded(frame))
 
     def flush(self, flags: int = 0) -> bool:
         """Write what is queued; False when the other side must read before more can go."""
@@ -85,18 +74,9 @@ class Wire:
         return True
 
 
-def _encoded(frame: Frame) -> list[memoryview]:
-    blobs: list[memoryview] = []
-    shapes = []
-    for array in frame.arrays:
-        if array.dtype.kind not in _PLAIN_KINDS:
-            raise TypeError(f"an array of {array.dtype} cannot be sent: numbers only")
-        shapes.append([array.dtype.str, list(array.shape)])
-        if array.nbytes:
-            blobs.append(array.ravel().view("u1").data)
-    head = {"kind": frame.kind, "body": frame.body, "arrays": shapes}
-    text = json.dumps(head).encode()
-    return [memoryview(_PREFIX.pack(_MAGIC, len(text)) + text), *blobs]
+def _encoded(frame: Frame) -> memoryview:
+    text = json.dumps({"kind": frame.kind, "body": frame.body}).encode()
+    return memoryview(_PREFIX.pack(_MAGIC, len(text)) + text)
 
 
 def _parts() -> Generator[memoryview, None, Frame]:
@@ -109,15 +89,4 @@ def _parts() -> Generator[memoryview, None, Frame]:
     text = bytearray(length)
     yield memoryview(text)
     head = json.loads(text)
-    arrays = []
-    if head["arrays"]:
-        import numpy as np
-
-        for kind, shape in head["arrays"]:
-            if np.dtype(kind).kind not in _PLAIN_KINDS:  # bytes must never become pointers
-                raise ValueError(f"an array of {kind!r}")
-            array = np.empty(shape, kind)
-            if array.nbytes:
-                yield array.reshape(-1).view("u1").data
-            arrays.append(array)
-    return Frame(head["kind"], head["body"], arrays)
+    return Frame(head["kind"], head["body"])

@@ -2,14 +2,14 @@
 
     main process                          worker process (own session, own process group)
     Pool.submit ── job ─────────────────▶ handle(job, channel)
-      on_message ◀── message + arrays ───   channel.send
-                 ─── reply, stop ────────▶  channel.receive, channel.stopped
+    ticket.note  ◀── message ────────────   channel.send (a sign of life)
+    Pool.stop    ─── stop ───────────────▶  channel.stopped
     Pool.wait  ◀── result or failure ────   return, raise
 
 A target is "package.module:function". In the worker the function gets the pool's setup once and
-returns the handler of all jobs. Frames are a length, a JSON header and raw array bytes: no pickle.
-They travel on a socket of their own, since native libraries write to stdout and stderr at will;
-the end of what they wrote there is quoted when a worker dies.
+returns the handler of all jobs. Frames are a length and JSON text: no pickle. They travel on a
+socket of their own, since native libraries write to stdout and stderr at will; the end of what
+they wrote there is quoted when a worker dies.
 
 No process is left behind. Main kills whole process groups, so that what a worker has started goes
 with it. If main itself is killed, a sentry that each worker forks sees its pipe end and kills the
@@ -29,23 +29,15 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from seqto import errors
 from seqto.errors import ConfigError, DeviceError, SeqtoError
 from seqto.execution.local.frames import Frame, Wire
 from seqto.execution.local.worker_process import serve
 from seqto.records import Failure, Json
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    OnMessage = Callable[[Json, list[NDArray[Any]]], Json | None]
-
 
 TICK_S = 0.2  # how often deadlines, memory and deaths are looked at
 
@@ -66,7 +58,7 @@ class Ticket:
     failure: Failure | None = None
     seconds: float = 0.0  # from its start in a worker, not from its submission
     done: bool = False
-    on_message: OnMessage | None = field(default=None, repr=False)
+    note: Json = field(default_factory=dict)  # what its messages have said so far
     stopping: bool = False
 
 
@@ -101,12 +93,12 @@ class Pool:
         self._left_at = self._checked_at = time.monotonic()
         self._closed = False
 
-    def submit(self, job: Json, on_message: OnMessage | None = None) -> Ticket:
-        """Queue a job. Its messages reach `on_message` inside `wait`; what that returns is sent."""
+    def submit(self, job: Json) -> Ticket:
+        """Queue a job."""
         if self._closed:
             raise RuntimeError("the pool is closed")
         self._submitted += 1
-        ticket = Ticket(json.loads(json.dumps(job)), self._submitted, on_message=on_message)
+        ticket = Ticket(json.loads(json.dumps(job)), self._submitted)
         self._queue.append(ticket)
         self._dispatch()
         return ticket
@@ -118,10 +110,13 @@ class Pool:
             if worker.ticket is ticket:
                 self._send(worker, "stop")
 
-    def cancel(self) -> None:
-        """Forget what is queued and end the workers that are busy; the pool stays usable."""
-        self._queue.clear()
-        for worker in [w for w in self._workers if w.ticket]:
+    def cancel(self, ticket: Ticket) -> None:
+        """Forget a job; the worker that runs it is ended. It is not among what `wait` returns."""
+        if ticket in self._queue:
+            self._queue.remove(ticket)
+        if ticket in self._finished:
+            self._finished.remove(ticket)
+        for worker in [w for w in self._workers if w.ticket is ticket]:
             self._end(worker)
 
     def wait(self, timeout_s: float | None = None) -> list[Ticket]:
@@ -143,18 +138,18 @@ class Pool:
         finished, self._finished = self._finished, []
         return finished
 
-    def run(self, jobs: Iterable[Json], on_message: OnMessage | None = None) -> Iterator[Ticket]:
+    def run(self, jobs: Iterable[Json]) -> Iterator[Ticket]:
         """Submit all, then yield each ticket as it is done, in no certain order."""
-        open_tickets = {self.submit(job, on_message) for job in jobs}
+        open_tickets = {self.submit(job) for job in jobs}
         while open_tickets:
             for ticket in self.wait():
                 if ticket in open_tickets:
                     open_tickets.remove(ticket)
                     yield ticket
 
-    def map(self, jobs: Iterable[Json], on_message: OnMessage | None = None) -> list[Ticket]:
+    def map(self, jobs: Iterable[Json]) -> list[Ticket]:
         """Run all; their tickets in the order of the jobs."""
-        return sorted(self.run(jobs, on_message), key=lambda ticket: ticket.number)
+        return sorted(self.run(jobs), key=lambda ticket: ticket.number)
 
     def close(self) -> None:
         """End all workers: idle ones may leave by themselves, busy ones are killed."""
@@ -246,7 +241,8 @@ class Pool:
             self._end(worker)
             raise revived(frame.body, f"setting up {self._target}")
         elif frame.kind == "message":
-            self._answer(worker, frame)
+            if worker.ticket is not None:
+                worker.ticket.note.update(frame.body)
         elif frame.kind == "failure" and "bug" in frame.body:
             self._finish(worker)
             raise revived(frame.body, f"a job of {self._target}")
@@ -255,16 +251,6 @@ class Pool:
         else:
             self._finish(worker, result=frame.body)
         return True
-
-    def _answer(self, worker: _Worker, frame: Frame) -> None:
-        ticket = worker.ticket
-        if ticket is None or ticket.on_message is None:
-            return
-        began = time.monotonic()
-        reply = ticket.on_message(frame.body, list(frame.arrays))
-        self._forgive(time.monotonic() - began)
-        if reply is not None and worker in self._workers:
-            self._send(worker, "reply", reply)
 
     def _forgive(self, seconds: float) -> None:
         """Nobody listened for so long: it is no worker's silence."""

@@ -10,52 +10,37 @@ import select
 import signal
 import socket
 import sys
-import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from seqto.errors import PlanError, SeqtoError
 from seqto.execution.local.frames import Frame, Wire
 from seqto.records import Failure, Json
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Channel:
-    """The worker's end of one job's conversation."""
+    """The worker's connection to the main process while one job runs."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._replies: deque[Json] = deque()
         self._stopped = False
 
-    def send(self, message: Json, arrays: Sequence[NDArray[Any]] = ()) -> None:
-        """Hand a message to the main process; returns when all its bytes are on their way."""
-        _post(self._wire, Frame("message", message, arrays))
-
-    def receive(self, timeout_s: float | None = None) -> Json | None:
-        """The next reply; None when the time has passed or main asks to stop."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._replies and not self._stopped:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._pull(left):
-                return None
-        return self._replies.popleft() if self._replies else None
+    def send(self, message: Json) -> None:
+        """Give a sign of life; what the message says is kept in the job's note."""
+        _post(self._wire, Frame("message", message))
 
     @property
     def stopped(self) -> bool:
         """Has main asked this job to stop? Does not wait."""
-        while not self._stopped and self._pull(0.0):
+        while not self._stopped and self._pull():
             pass
         return self._stopped
 
-    def _pull(self, timeout_s: float | None) -> bool:
-        if not _readable(self._wire, timeout_s):
+    def _pull(self) -> bool:
+        if not _readable(self._wire, 0.0):
             return False
         try:
             frame = self._wire.read()
@@ -63,8 +48,6 @@ class Channel:
             _vanish()
         if frame is not None and frame.kind == "stop":
             self._stopped = True
-        elif frame is not None:
-            self._replies.append(frame.body)
         return True
 
 
@@ -121,7 +104,7 @@ def told(error: Exception) -> Json:
 
 
 def _next(wire: Wire) -> Frame | None:
-    """The next setup or job; None when main has hung up. Late replies and stops fall away."""
+    """The next setup or job; None when main has hung up. Late stops fall away."""
     while True:
         _readable(wire, None)
         try:

@@ -1,0 +1,79 @@
+"""Jobs that look inside a model: kernel times, layer errors, diagnosis, rounding of weights."""
+
+from __future__ import annotations
+
+from seqto.assembly import rounded_weights
+from seqto.devices import saturation
+from seqto.devices.device import ProfilingDevice
+from seqto.devices.ort_profile import attribute_times, node_owners
+from seqto.diagnosis.layer_errors import layer_errors
+from seqto.diagnosis.measure import Scene, gather
+from seqto.execution.context import WorkerContext
+from seqto.execution.executor import Signals
+from seqto.execution.jobs import (
+    Diagnose,
+    Figures,
+    ProfilePlan,
+    RankLayers,
+    RoundWeights,
+    WeightsRounded,
+)
+from seqto.records import CALIBRATION
+
+
+def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
+    """Kernel milliseconds by layer; empty on devices that cannot tell."""
+    if not isinstance(worker.device, ProfilingDevice):
+        return Figures(attribute_times([], {}))
+    assembler = worker.assembler_of(job.plan)
+    feeds = worker.store.batch(CALIBRATION, 0, 1)
+    rows = worker.device.profile(assembler.assemble(job.plan).data, feeds, runs=job.runs)
+    return Figures(attribute_times(rows, node_owners(assembler)))
+
+
+def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Figures:
+    store = worker.store
+    rows = min(job.samples, store.rows(CALIBRATION))
+    step = store.fixed_batch or 1
+    feeds = (store.batch(CALIBRATION, i, min(i + step, rows)) for i in range(0, rows, step))
+    assembler = worker.assembler_of(job.plan)
+    errors = layer_errors(assembler, job.plan, feeds, exact=False, alive=signals.alive)
+    return Figures({"errors": errors, "samples": rows})
+
+
+def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
+    store = worker.store
+    step = store.fixed_batch or 1  # a fixed batch stays whole
+    rows = max(step, min(job.samples, store.rows(CALIBRATION)) // step * step)
+    scene = Scene(
+        worker.assembler_of(job.plan),
+        job.plan,
+        [store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)],
+        worker.device,
+        worker.exact,
+        alive=signals.alive,
+        output=worker.setup.output.name,
+    )
+    return Figures(gather(job.part, scene))
+
+
+def check_saturation(worker: WorkerContext) -> Figures:
+    return Figures(saturation.probe(worker.device))
+
+
+def round_weights(worker: WorkerContext, job: RoundWeights, signals: Signals) -> WeightsRounded:
+    """Round the weights of some layers for the output error; a file that others map."""
+    assembler = worker.assembler(job.variant)
+    prepared = assembler.prepared
+    layers = [x for x in prepared.layers if x.name in set(job.layers)]
+    found = rounded_weights.round_layers(
+        prepared,
+        worker.store.calibration,
+        layers,
+        job.kinds,
+        constants=assembler,
+        told=lambda _message: signals.alive(),
+    )
+    path = worker.files.work_file(f"{job.variant}-{job.file}")
+    rows = rounded_weights.save(found, path)
+    return WeightsRounded(worker.files.put(path), tuple({**row, "file": job.file} for row in rows))

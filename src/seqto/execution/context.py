@@ -1,0 +1,65 @@
+"""What a worker keeps between jobs: assemblers by variant, samples, the device, references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seqto.assembly import rounded_weights
+from seqto.assembly.assembler import Assembled, Assembler, open_assembler
+from seqto.assembly.plan import Plan
+from seqto.data.store import SampleStore
+from seqto.devices.device import Device
+from seqto.execution.files import FileRef, LocalFiles
+from seqto.execution.jobs import WorkerSetup
+from seqto.plugins import device_from_json
+from seqto.tasks.scoring import Reference
+from seqto.tasks.task import Task, task_from_json
+from seqto.transforms.variants import variant_of
+
+
+class WorkerContext:
+    """Made once from the set-up; the functions that run jobs read it."""
+
+    def __init__(self, setup: WorkerSetup, files: LocalFiles) -> None:
+        self.setup, self.files = setup, files
+        self.device: Device = device_from_json(setup.device)
+        self.exact: Device = device_from_json({"kind": "ort", "optimize": False})
+        self.task: Task | None = task_from_json(setup.task) if setup.task else None
+        self.store = SampleStore.open(files.named(setup.samples))
+        self._assemblers: dict[str, Assembler] = {}
+        self._references: dict[str, Reference] = {}
+
+    def assembler(self, variant: str) -> Assembler:
+        place = self.variant_folder(variant)
+        if variant not in self._assemblers:
+            self._assemblers[variant] = open_assembler(place, max_opset=self.setup.max_opset)
+        made = self._assemblers[variant]
+        if not made.rounded:  # may have been made since
+            made.rounded.update(rounded_weights.load(place))
+        return made
+
+    def assembler_of(self, plan: Plan) -> Assembler:
+        return self.assembler(variant_of(plan.transforms))
+
+    def assemble(self, plan: Plan) -> Assembled:
+        return self.assembler_of(plan).assemble(plan)
+
+    def variant_folder(self, variant: str) -> Path:
+        return self.files.named(f"variants/{variant}")
+
+    @property
+    def original(self) -> Path:
+        return self.files.path(self.setup.original)
+
+    def model_of(self, plan: Plan | None) -> bytes | Path:
+        """The model to open: the original by its path, since it may have data beside it."""
+        return self.original if plan is None else self.assemble(plan).data
+
+    def reference(self, ref: FileRef) -> Reference:
+        if ref.sha256 not in self._references:
+            self._references[ref.sha256] = Reference.load(self.files.path(ref))
+        return self._references[ref.sha256]
+
+    def labels(self, split: str) -> Any:
+        return self.store.labels(split)

@@ -1,0 +1,206 @@
+"""Jobs that run a model over samples: evaluation, the float model's answers, the best batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.devices.device import Session
+from seqto.errors import PlanError
+from seqto.execution.context import WorkerContext
+from seqto.execution.executor import Signals
+from seqto.execution.jobs import (
+    BatchChosen,
+    ChooseBatch,
+    Evaluate,
+    Evaluated,
+    MakeReference,
+    ModelMade,
+    PlanRan,
+    RawOutputs,
+    ReferenceMade,
+    Skipped,
+    TryPlan,
+)
+from seqto.model import outputs as model_outputs
+from seqto.model.batch import Batch, rows_fed
+from seqto.tasks import scoring
+from seqto.tasks.array_file import write_arrays
+from seqto.tasks.scoring import Scorer
+
+Chunk = list[NDArray[Any]]  # the outputs that the task gets, one row a sample
+
+
+class Rows:
+    """Runs a session over rows of a split, chunk by chunk, and adds up the seconds of it."""
+
+    def __init__(
+        self,
+        worker: WorkerContext,
+        session: Session,
+        split: str,
+        *,
+        batch: int,
+        chunk: int,
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
+        self._worker, self._session, self._split = worker, session, split
+        self._batch, self._chunk, self._order = batch, chunk, order
+        self.seconds = 0.0
+
+    def chunks(self, first: int, stop: int) -> Iterator[Chunk]:
+        for start in range(first, stop, self._chunk):
+            yield self._run(start, min(start + self._chunk, stop))
+
+    def _run(self, start: int, stop: int) -> Chunk:
+        positions = self._worker.setup.sent
+        parts: list[Chunk] = []
+        for first in range(start, stop, self._batch):
+            feeds = self._feeds(first, min(first + self._batch, stop))
+            began = time.perf_counter()
+            found = self._session.run(feeds)
+            self.seconds += time.perf_counter() - began
+            parts.append([self._by_sample(found, place, feeds) for place in positions])
+        return [
+            model_outputs.joined(rows, name=self._name(place))
+            for place, rows in zip(positions, zip(*parts, strict=True), strict=True)
+        ]
+
+    def _feeds(self, first: int, last: int) -> Batch:
+        store = self._worker.store
+        if self._order is None:
+            return store.batch(self._split, first, last)
+        return store.pick(self._split, self._order[first:last].tolist())
+
+    def _name(self, position: int) -> str:
+        judged = self._worker.setup.output
+        return judged.name if position == judged.position else f"number {position}"
+
+    def _by_sample(self, found: list[Any], position: int, feeds: Batch) -> NDArray[Any]:
+        """One of the outputs, one row a sample, without what only fills a fixed batch."""
+        return model_outputs.by_sample(
+            found[position], name=self._name(position), fed=rows_fed(feeds), rows=feeds.rows
+        )
+
+
+def evaluate(
+    worker: WorkerContext, job: Evaluate, signals: Signals
+) -> Evaluated | RawOutputs | Skipped:
+    began = time.perf_counter()
+    assembled = worker.assemble(job.plan)
+    model = ModelMade(assembled.size_bytes, assembled.sha256, assembled.content)
+    signals.note({"size_bytes": model.size_bytes, "sha256": model.sha256, "content": model.content})
+    if model.content in job.known:
+        return Skipped(model)
+    made = time.perf_counter()
+    order = None
+    if job.order is not None:
+        order = np.load(worker.files.path(job.order), allow_pickle=False)
+    opened = worker.device.open(assembled.data, threads=job.threads)
+    del assembled
+    with opened as session:
+        loaded = time.perf_counter()
+        rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk, order=order)
+        spent = {"assemble": made - began, "load": loaded - made}
+        if job.reference is None:
+            file = _raw_file(worker, rows.chunks(0, job.rows), f"outputs-{job.plan.key}", signals)
+            return RawOutputs(model, worker.files.put(file), {**spent, "run": rows.seconds})
+        scorer = _scorer(worker, job, model.size_bytes, order)
+        score(scorer, rows.chunks(0, job.rows), signals)
+    measured = scorer.measurement(intervals=job.intervals)
+    return Evaluated(model, measured, {**spent, "run": rows.seconds})
+
+
+def _scorer(
+    worker: WorkerContext, job: Evaluate, size_bytes: int, order: NDArray[np.int64] | None
+) -> Scorer:
+    if worker.task is None or job.reference is None:
+        raise PlanError("a reference was given for a task that stays in the main process")
+    return Scorer(
+        worker.task,
+        worker.reference(job.reference),
+        device=worker.device.name,
+        rows=job.rows,
+        labels=worker.labels(job.split),
+        order=order,
+        rivals=job.rivals,
+        size_bytes=size_bytes,
+    )
+
+
+def score(scorer: Scorer, chunks: Iterator[Chunk], signals: Signals) -> None:
+    """Compare chunk by chunk, until a rival is better for sure or the job was asked to stop."""
+    for outputs in chunks:
+        scorer.add(scoring.decode(scorer.task, outputs))
+        signals.alive()
+        if scorer.is_beaten() or signals.stopped:
+            scorer.stopped = True
+            return
+
+
+def make_reference(worker: WorkerContext, job: MakeReference, signals: Signals) -> ReferenceMade:
+    with worker.device.open(worker.model_of(job.plan), threads=job.threads) as session:
+        rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk)
+        chunks = rows.chunks(job.first, job.stop)
+        name = f"reference-{job.split}-{job.first}"
+        if worker.task is None:
+            file = _raw_file(worker, chunks, name, signals)
+            return ReferenceMade(job.first, worker.files.put(file))
+        parts, about = [], None
+        judged = worker.setup.sent.index(worker.setup.output.position)
+        for outputs in chunks:
+            parts.append(scoring.decode(worker.task, outputs))
+            about = about or scoring.describe_outputs(
+                worker.task, outputs, judged=judged, name=worker.setup.output.name
+            )
+            signals.alive()
+    file = worker.files.work_file(name)
+    scoring.save_part(file, scoring.joined(parts), about or {})
+    return ReferenceMade(job.first, worker.files.put(file))
+
+
+def _raw_file(worker: WorkerContext, chunks: Iterator[Chunk], name: str, signals: Signals) -> Path:
+    """Write the outputs of all chunks to a file that the main process judges."""
+    parts: list[Chunk] = []
+    for outputs in chunks:
+        parts.append(outputs)
+        signals.alive()
+    whole = [np.concatenate(p) for p in zip(*parts, strict=True)]
+    path = worker.files.work_file(name)
+    write_arrays(path, {str(i): array for i, array in enumerate(whole)}, {})
+    return path
+
+
+def try_plan(worker: WorkerContext, job: TryPlan) -> PlanRan:
+    with worker.device.open(worker.model_of(job.plan), threads=job.threads) as session:
+        rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.batch)
+        for _ in rows.chunks(0, job.batch):
+            pass
+    return PlanRan()
+
+
+def choose_batch(worker: WorkerContext, job: ChooseBatch, signals: Signals) -> BatchChosen:
+    """The batch with the most samples a second on the float model, by a short trial."""
+    rows = worker.store.rows(job.split)
+    speed: dict[int, float] = {}
+    with worker.device.open(worker.original, threads=job.threads) as session:
+        for batch in [b for b in job.batches if b <= rows]:
+            feeds = worker.store.batch(job.split, 0, batch)
+            found = session.run(feeds)[worker.setup.output.position]
+            if batch > 1 and not model_outputs.has_rows(found, batch):
+                break  # samples can be told apart only when they run one by one
+            began, runs = time.perf_counter(), 0
+            while runs < 2 or time.perf_counter() - began < job.seconds:
+                session.run(feeds)
+                runs += 1
+            speed[batch] = runs * batch / (time.perf_counter() - began)
+            signals.alive()
+    best = max(speed.values())
+    # the smallest batch that is nearly best: less memory for the same speed
+    chosen = min(b for b, s in speed.items() if s >= 0.97 * best)
+    return BatchChosen(chosen, {str(b): s for b, s in speed.items()})

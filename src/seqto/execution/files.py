@@ -1,0 +1,109 @@
+"""Files that jobs and results name: by content hash, with a path relative to the run folder.
+
+Workers resolve the path against their own root. On this machine that is the run folder itself;
+another machine can be given the files, and checks their hashes when they arrive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from seqto.errors import JournalError
+from seqto.files import inside
+from seqto.model.files import sha256_of_file
+from seqto.records import Json
+
+WORK = "cache/work"  # where workers put the files that they make
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """One file by its content; `name` is its path relative to the run folder."""
+
+    sha256: str
+    size_bytes: int
+    name: str
+
+    def to_json(self) -> Json:
+        return {"sha256": self.sha256, "size_bytes": self.size_bytes, "name": self.name}
+
+    @classmethod
+    def from_json(cls, data: Json) -> FileRef:
+        return cls(data["sha256"], data["size_bytes"], data["name"])
+
+
+class FileStore(Protocol):
+    """Where the files of a run are. Here: the run folder."""
+
+    def put(self, path: Path) -> FileRef:
+        """Name a file of this store by its content."""
+        ...
+
+    def path(self, ref: FileRef) -> Path:
+        """Return where a file is here."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """The run folder, and single files elsewhere that stand under a name of it."""
+
+    root: Path
+    elsewhere: Mapping[str, Path] = field(default_factory=dict)
+
+    def put(self, path: Path) -> FileRef:
+        name = self._name_of(path)
+        return FileRef(sha256_of_file(path), path.stat().st_size, name)
+
+    def path(self, ref: FileRef) -> Path:
+        return self.named(ref.name)
+
+    def named(self, name: str) -> Path:
+        """Return the place of a relative name; one that leads out of the root is refused."""
+        if name in self.elsewhere:
+            return self.elsewhere[name]
+        parts = PurePosixPath(name).parts
+        if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
+            raise JournalError(f"{name!r} is no path inside of the run folder")
+        return inside(self.root, name)
+
+    def receive(self, ref: FileRef, content: Path) -> Path:
+        """Put a file that came from another machine in its place, if it is what was named."""
+        found = sha256_of_file(content)
+        if found != ref.sha256:
+            raise JournalError(
+                f"{ref.name!r} arrived with sha256 {found[:12]}…, not {ref.sha256[:12]}…: "
+                "send it again"
+            )
+        return self._replace(content, self.named(ref.name))
+
+    def adopt(self, ref: FileRef, name: str) -> FileRef:
+        """Move a file that a worker has made to its place in the run folder."""
+        self._replace(self.path(ref), self.named(name))
+        return FileRef(ref.sha256, ref.size_bytes, name)
+
+    def work_file(self, name: str) -> Path:
+        """Return a place for a file that a worker makes; another process never has the same."""
+        folder = self.named(WORK)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{name}-{os.getpid()}"
+
+    def discard(self, ref: FileRef) -> None:
+        """Delete a file of a worker that is needed no more."""
+        if ref.name.startswith(f"{WORK}/"):
+            self.path(ref).unlink(missing_ok=True)
+
+    def _name_of(self, path: Path) -> str:
+        for name, place in self.elsewhere.items():
+            if place == path:
+                return name
+        return path.resolve().relative_to(self.root.resolve()).as_posix()
+
+    def _replace(self, source: Path, target: Path) -> Path:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source, target)
+        return target

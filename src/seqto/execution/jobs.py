@@ -1,0 +1,308 @@
+"""Jobs for workers and their results: typed records, each ↔ JSON.
+
+An executor knows jobs and files, never what a plan or a trial means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from seqto.assembly.plan import Plan
+from seqto.errors import PlanError
+from seqto.execution import codec
+from seqto.execution.files import FileRef
+from seqto.model.outputs import Judged
+from seqto.records import CALIBRATION, Json, Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """What a worker is given once. Names are relative to its root, the run folder here."""
+
+    original: FileRef  # the float model as it was given
+    beside: tuple[FileRef, ...]  # its external data
+    samples: str  # folder of the sample store
+    samples_identity: str
+    device: Json
+    output: Judged
+    sent: tuple[int, ...]  # positions of the outputs that the task gets
+    task: Json | None = None  # None: the task stays in the main process, which gets raw outputs
+    max_opset: int | None = None
+
+
+# ------------------------------------------------------------------------------------------- jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Run a plan's model over a split and compare its answers with the float model's."""
+
+    plan: Plan
+    split: str
+    rows: int
+    batch: int
+    chunk: int  # rows after each of which the worker looks whether it may stop
+    reference: FileRef | None  # the float model's answers; None: return raw outputs
+    order: FileRef | None = None  # rows, in the order in which they are run
+    rivals: tuple[tuple[int, float], ...] = ()  # (bytes, summed distance): stop when beaten
+    known: frozenset[str] = frozenset()  # contents that have been run: skip them
+    intervals: bool = False  # of the drops of scores
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MakeReference:
+    """Run the float model over some rows of a split; return its answers as a file."""
+
+    plan: Plan | None  # None: the file as it was given
+    split: str
+    first: int
+    stop: int
+    batch: int
+    chunk: int
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TryPlan:
+    """Run one batch of a plan's model, to learn whether the device can."""
+
+    plan: Plan
+    batch: int
+    split: str = CALIBRATION
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseBatch:
+    """Find the batch with the most samples a second on the float model."""
+
+    split: str
+    batches: tuple[int, ...]
+    seconds: float  # for each batch
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimePlans:
+    """Time plans and the float model by turns, in one process."""
+
+    plans: tuple[Plan, ...]
+    float_plan: Plan | None  # None: the file as it was given
+    seconds: float
+    threads: int = 0
+    batch: int | None = None  # of throughput; None: not measured
+    min_rounds: int = 10
+    max_rounds: int = 400
+    split: str = CALIBRATION
+
+
+@dataclass(frozen=True, slots=True)
+class SaveModel:
+    """Write a plan's model to a file."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureMemory:
+    """Load and run a model in a process that does nothing else; needs a fresh worker."""
+
+    model: FileRef | None  # None: the file as it was given
+    threads: int = 0
+    split: str = CALIBRATION
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePlan:
+    """Measure kernel times by layer, on devices that can tell."""
+
+    plan: Plan
+    runs: int = 15
+
+
+@dataclass(frozen=True, slots=True)
+class RankLayers:
+    """Measure the errors of each layer of a plan against float."""
+
+    plan: Plan
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Measure one part of what explains why a plan hurts."""
+
+    plan: Plan
+    part: str
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundWeights:
+    """Round the weights of some layers of a variant for the output error."""
+
+    variant: str
+    layers: tuple[str, ...]
+    kinds: tuple[str, ...]
+    file: str  # the name that it will have in the variant's folder
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSaturation:
+    """Find out whether the device adds 8-bit products exactly."""
+
+
+Job = (
+    Evaluate
+    | MakeReference
+    | TryPlan
+    | ChooseBatch
+    | TimePlans
+    | SaveModel
+    | MeasureMemory
+    | ProfilePlan
+    | RankLayers
+    | Diagnose
+    | RoundWeights
+    | CheckSaturation
+)
+
+
+# ---------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMade:
+    """An assembled model: its size, its hash, and its hash without the plan in its metadata."""
+
+    size_bytes: int
+    sha256: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    model: ModelMade
+    measurement: Measurement
+    seconds: Mapping[str, float] = field(default_factory=dict)  # assemble, load, run
+
+
+@dataclass(frozen=True, slots=True)
+class RawOutputs:
+    """The outputs of all rows, for a task that stays in the main process."""
+
+    model: ModelMade
+    file: FileRef
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The model is one of the `known` ones."""
+
+    model: ModelMade
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceMade:
+    """Answers of the float model, or its raw outputs where the task stays in main."""
+
+    first: int
+    file: FileRef
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRan:
+    """One batch has run."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChosen:
+    batch: int
+    speed: Mapping[str, float]  # samples a second by batch
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    times_ms: tuple[tuple[float, ...], ...]  # the float model first; one a round
+    throughput: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSaved:
+    file: FileRef
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMeasured:
+    peak_memory_bytes: int  # beyond the idle process
+    load_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a profile, a layer analysis, a diagnosis or a check has measured."""
+
+    values: Json
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRounded:
+    file: FileRef
+    rows: tuple[Json, ...]  # of the index
+
+
+Result = (
+    Evaluated
+    | RawOutputs
+    | Skipped
+    | ReferenceMade
+    | PlanRan
+    | BatchChosen
+    | Timed
+    | ModelSaved
+    | MemoryMeasured
+    | Figures
+    | WeightsRounded
+)
+
+
+# ------------------------------------------------------------------------------------------- JSON
+
+JOBS = {
+    kind.__name__: kind
+    for kind in (
+        *(Evaluate, MakeReference, TryPlan, ChooseBatch, TimePlans, SaveModel, MeasureMemory),
+        *(ProfilePlan, RankLayers, Diagnose, RoundWeights, CheckSaturation),
+    )
+}
+
+RESULTS = {
+    kind.__name__: kind
+    for kind in (
+        *(Evaluated, RawOutputs, Skipped, ReferenceMade, PlanRan, BatchChosen, Timed),
+        *(ModelSaved, MemoryMeasured, Figures, WeightsRounded),
+    )
+}
+
+
+def job_to_json(job: Job) -> Json:
+    return codec.tagged(job)
+
+
+def job_from_json(data: Json) -> Job:
+    if data.get("kind") not in JOBS:
+        raise PlanError(f"unknown job {data.get('kind')!r}")
+    job: Job = codec.untagged(data, JOBS)
+    return job
+
+
+def result_to_json(result: Result) -> Json:
+    return codec.tagged(result)
+
+
+def result_from_json(data: Json) -> Result:
+    result: Result = codec.untagged(data, RESULTS)
+    return result

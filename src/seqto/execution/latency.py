@@ -1,0 +1,138 @@
+"""Jobs that measure a model alone: latency beside the float model, memory, time to load."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from seqto.devices.device import Session
+from seqto.execution.context import WorkerContext
+from seqto.execution.executor import Signals
+from seqto.execution.jobs import (
+    MeasureMemory,
+    MemoryMeasured,
+    ModelSaved,
+    SaveModel,
+    Timed,
+    TimePlans,
+)
+from seqto.files import write_file
+from seqto.model.batch import Batch
+
+SIGN_OF_LIFE_S = 1.0  # between two of a latency job
+
+
+def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed:
+    """Rounds of one run each, float first; interleaving makes ratios hold on busy machines."""
+    feeds = worker.store.batch(job.split, 0, 1)
+    alive = _sometimes(signals.alive)
+    with contextlib.ExitStack() as stack:
+        sessions: list[Session] = []
+        for plan in (job.float_plan, *job.plans):
+            opened = worker.device.open(worker.model_of(plan), threads=job.threads)
+            sessions.append(stack.enter_context(opened))
+            signals.alive()
+        for session in sessions:
+            for _ in range(3):
+                session.time_ms(feeds)
+                alive()
+        times = in_turn(
+            sessions,
+            feeds,
+            seconds=job.seconds,
+            rounds=(job.min_rounds, job.max_rounds),
+            alive=alive,
+        )
+        throughput = None
+        if job.batch:
+            picked = np.arange(job.batch) % worker.store.rows(job.split)
+            many = worker.store.pick(job.split, picked.tolist())
+            throughput = tuple(_throughput(s, many, job.batch, alive) for s in sessions)
+    return Timed(tuple(tuple(t) for t in times), throughput)
+
+
+def in_turn(
+    sessions: Sequence[Session],
+    feeds: Batch,
+    *,
+    seconds: float,
+    rounds: tuple[int, int],
+    alive: Callable[[], None] = lambda: None,
+) -> list[list[float]]:
+    """Milliseconds of each session, one run a round, forwards and backwards by turns."""
+    times: list[list[float]] = [[] for _ in sessions]
+    end = time.perf_counter() + seconds
+    least, most = rounds
+    done = 0
+    while done < least or (time.perf_counter() < end and done < most):
+        order = range(len(sessions)) if done % 2 == 0 else reversed(range(len(sessions)))
+        for i in order:
+            times[i].append(sessions[i].time_ms(feeds))
+            alive()
+        done += 1
+    return times
+
+
+def _throughput(session: Session, feeds: Batch, batch: int, alive: Callable[[], None]) -> float:
+    best = np.inf
+    for _ in range(4):  # the first is slower, and so never the best
+        best = min(best, session.time_ms(feeds))
+        alive()
+    return 1e3 * float(batch) / best
+
+
+def _sometimes(alive: Callable[[], None]) -> Callable[[], None]:
+    """A function that gives a sign of life, if the last one is some time ago."""
+    last = time.perf_counter()
+
+    def say() -> None:
+        nonlocal last
+        if time.perf_counter() - last >= SIGN_OF_LIFE_S:
+            last = time.perf_counter()
+            alive()
+
+    return say
+
+
+def save_model(worker: WorkerContext, job: SaveModel) -> ModelSaved:
+    """Write a model, so that the process that measures its memory has not assembled it."""
+    path = worker.files.work_file(f"model-{job.plan.key}")
+    write_file(path, worker.assemble(job.plan).data)
+    return ModelSaved(worker.files.put(path))
+
+
+def measure_memory(worker: WorkerContext, job: MeasureMemory) -> MemoryMeasured:
+    """Peak resident bytes of one model beyond the idle process, and the time to load it again.
+
+    The first load also loads the device's libraries, so that the second one is timed.
+    """
+    path = worker.original if job.model is None else worker.files.path(job.model)
+    feeds = worker.store.batch(job.split, 0, 1)
+    idle = _reset_peak()
+    with worker.device.open(path, threads=job.threads) as session:
+        session.run(feeds)
+    peak = _peak_bytes()
+    began = time.perf_counter()
+    with worker.device.open(path, threads=job.threads):
+        load_ms = 1e3 * (time.perf_counter() - began)
+    return MemoryMeasured(max(0, peak - idle), round(load_ms, 3))
+
+
+def _reset_peak() -> int:
+    """Let the kernel forget the process's peak so far; return the resident bytes of now."""
+    with contextlib.suppress(OSError):  # systems without it keep the peak of the set-up
+        Path("/proc/self/clear_refs").write_text("5")
+    return _peak_bytes()
+
+
+def _peak_bytes() -> int:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

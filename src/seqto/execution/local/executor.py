@@ -1,0 +1,182 @@
+"""The executor of this machine: supervised worker processes that share the run folder."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from seqto.execution import codec
+from seqto.execution.executor import Done, Handle
+from seqto.execution.files import LocalFiles
+from seqto.execution.jobs import (
+    Job,
+    MeasureMemory,
+    WorkerSetup,
+    job_from_json,
+    job_to_json,
+    result_from_json,
+    result_to_json,
+)
+from seqto.execution.local.pool import Pool, Ticket
+from seqto.execution.local.worker_process import Channel, Handler
+from seqto.records import Failure, Json
+
+CANCELLED = Failure("cancelled", "the job was cancelled")
+
+
+class _Queued(NamedTuple):
+    handle: Handle
+    job: Job
+    alone: bool
+
+
+class LocalExecutor:
+    """Up to `slots` worker processes, started when there is work for them."""
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        files: LocalFiles,
+        *,
+        slots: int = 1,
+        timeout_s: float = 120.0,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self.slots, self.files = slots, files
+        told = setup_to_json(setup, files)
+        self._new_pool: Callable[[int], Pool] = lambda size: Pool(
+            "seqto.execution.local.executor:serve",
+            told,
+            size=size,
+            timeout_s=timeout_s,
+            memory_bytes=memory_bytes,
+        )
+        self._pool = self._new_pool(slots)
+        self._queue: deque[_Queued] = deque()
+        self._running: dict[int, tuple[Handle, Ticket]] = {}  # by the ticket's number
+        self._is_alone = False  # the one that runs must have the machine for itself
+        self._finished: list[Done] = []
+        self._submitted = 0
+
+    def submit(self, job: Job, *, alone: bool = False) -> Handle:
+        self._submitted += 1
+        handle = Handle(self._submitted)
+        self._queue.append(_Queued(handle, job, alone or _needs_fresh_process(job)))
+        self._feed()
+        return handle
+
+    def wait(self, timeout_s: float | None = None) -> list[Done]:
+        self._feed()
+        if not self._finished and not self._running and self._queue:
+            self._finished.append(self._run_fresh(self._queue.popleft()))
+        if not self._finished:
+            for ticket in self._pool.wait(timeout_s):
+                handle, _ = self._running.pop(ticket.number)
+                self._finished.append(_done(handle, ticket))
+            self._feed()
+        finished, self._finished = self._finished, []
+        return finished
+
+    def stop(self, handle: Handle) -> None:
+        for running, ticket in self._running.values():
+            if running == handle:
+                self._pool.stop(ticket)
+
+    def cancel(self, handle: Handle) -> None:
+        for queued in [q for q in self._queue if q.handle == handle]:
+            self._queue.remove(queued)
+            self._finished.append(Done(handle, CANCELLED))
+        for number, (running, ticket) in list(self._running.items()):
+            if running == handle:
+                self._pool.cancel(ticket)
+                del self._running[number]
+                self._finished.append(Done(handle, CANCELLED))
+
+    def close(self) -> None:
+        self._queue.clear()
+        self._pool.close()
+
+    def _feed(self) -> None:
+        """Hand jobs to the pool in their order; one that must be alone waits for all before it."""
+        while self._queue:
+            first = self._queue[0]
+            if _needs_fresh_process(first.job) or (
+                self._running and (first.alone or self._is_alone)
+            ):
+                return
+            self._queue.popleft()
+            ticket = self._pool.submit(job_to_json(first.job))
+            self._running[ticket.number] = (first.handle, ticket)
+            self._is_alone = first.alone
+
+    def _run_fresh(self, queued: _Queued) -> Done:
+        """Run a job in a process that has done nothing else; nothing else runs meanwhile."""
+        pool = self._new_pool(1)
+        try:
+            (ticket,) = pool.map([job_to_json(queued.job)])
+        finally:
+            pool.close()
+        return _done(queued.handle, ticket)
+
+
+def _needs_fresh_process(job: Job) -> bool:
+    return isinstance(job, MeasureMemory)
+
+
+def _done(handle: Handle, ticket: Ticket) -> Done:
+    outcome = ticket.failure or (
+        Failure("run", "the worker gave no result")
+        if ticket.result is None
+        else result_from_json(ticket.result)
+    )
+    return Done(handle, outcome, ticket.seconds, dict(ticket.note))
+
+
+# ------------------------------------------------------------------------------- in the worker
+
+
+def setup_to_json(setup: WorkerSetup, files: LocalFiles) -> Json:
+    """What a worker process of this machine is given: the set-up, and where its files are."""
+    return {
+        "root": str(files.root.resolve()),
+        "elsewhere": {name: str(path.resolve()) for name, path in files.elsewhere.items()},
+        "setup": codec.encode(setup),
+    }
+
+
+def setup_from_json(data: Json) -> tuple[WorkerSetup, LocalFiles]:
+    elsewhere = {name: Path(path) for name, path in data["elsewhere"].items()}
+    setup: WorkerSetup = codec.decode(WorkerSetup, data["setup"])
+    return setup, LocalFiles(Path(data["root"]), elsewhere)
+
+
+class ChannelSignals:
+    """`Signals` over the channel to the main process."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def alive(self) -> None:
+        self._channel.send({})
+
+    def note(self, found: Json) -> None:
+        self._channel.send(found)
+
+    @property
+    def stopped(self) -> bool:
+        return self._channel.stopped
+
+
+def serve(data: Json) -> Handler:
+    """Set up a worker; the target of the pool."""
+    from seqto.execution.worker import Worker
+
+    worker = Worker(*setup_from_json(data))
+
+    def handle(job: Json, channel: Channel) -> Json:
+        result = worker.run(job_from_json(job), ChannelSignals(channel))
+        return result_to_json(result)
+
+    return handle

@@ -1,0 +1,68 @@
+"""Start the workers of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from seqto.devices.device import LimitedDevice
+from seqto.execution.executor import Executor
+from seqto.execution.files import LocalFiles
+from seqto.execution.jobs import WorkerSetup
+from seqto.execution.local.executor import LocalExecutor
+from seqto.model.files import external_files
+from seqto.study.setup import Job
+from seqto.study.workspace import Workplace
+from seqto.tasks.task import judges_one_output, portable_form
+
+
+@contextlib.contextmanager
+def open_executor(job: Job, place: Workplace) -> Iterator[Executor]:
+    """The executor that a run's settings ask for; its processes end with the block."""
+    device = job.settings.device
+    setup, files = worker_setup(job, place)
+    executor = LocalExecutor(
+        setup,
+        files,
+        slots=_slots(job),
+        timeout_s=device.timeout_s,
+        memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
+    )
+    with contextlib.closing(executor):
+        yield executor
+
+
+def worker_setup(job: Job, place: Workplace) -> tuple[WorkerSetup, LocalFiles]:
+    """What a worker needs to join: files by hash and relative name, device, task."""
+    original = place.original.resolve()
+    beside = external_files(original)
+    # the user's own files stay where they are and stand under these names
+    named = {f"original/{original.name}": original}
+    named |= {f"original/{p.relative_to(original.parent).as_posix()}": p for p in beside}
+    files = LocalFiles(place.folder.resolve(), named)
+    judged = place.judged
+    setup = WorkerSetup(
+        original=files.put(original),
+        beside=tuple(files.put(p) for p in beside),
+        samples=_relative(place.store.folder, place.folder),
+        samples_identity=place.store.identity,
+        device=job.device_json,
+        output=judged,
+        sent=(judged.position,) if judges_one_output(job.task) else judged.numeric,
+        task=portable_form(job.task),
+        max_opset=job.settings.constraints.max_opset,
+    )
+    return setup, files
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.resolve().relative_to(root.resolve()).as_posix()
+
+
+def _slots(job: Job) -> int:
+    wanted = job.settings.search.jobs or os.cpu_count() or 1
+    if isinstance(job.device, LimitedDevice):
+        return min(wanted, job.device.max_workers or wanted)
+    return wanted

@@ -1,0 +1,84 @@
+"""Executors with and without processes give the same."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ready import ROWS, ready, reference_of
+from seqto.assembly.plan import Plan
+from seqto.execution import jobs
+from seqto.execution.executor import run_all
+from seqto.execution.local.executor import CANCELLED, LocalExecutor
+from seqto.records import CALIBRATION, Failure
+from seqto.tasks.classification import Classification
+from seqto.testing.fakes import InlineExecutor
+
+EXECUTORS = [LocalExecutor, InlineExecutor]
+
+
+@pytest.mark.parametrize("kind", EXECUTORS)
+def test_plans_are_evaluated_alone_and_beside_others(kind: Any, tmp_path: Path) -> None:
+    with (
+        ready(tmp_path) as (setup, files, plan),
+        contextlib.closing(kind(setup, files, slots=2, timeout_s=60)) as executor,
+    ):
+        (made,) = run_all(executor, [jobs.MakeReference(None, CALIBRATION, 0, ROWS, 1, 4)])
+        ref = reference_of(files, made.outcome.file, Classification(), None)
+        job = jobs.Evaluate(plan, CALIBRATION, ROWS, 1, 4, ref)
+        first = executor.submit(job)
+        alone = executor.submit(jobs.TimePlans((plan,), None, 0.01), alone=True)
+        last = executor.submit(job)
+        ended = []
+        while len(ended) < 3:
+            ended += executor.wait()
+        assert executor.wait() == []
+    assert [d.handle for d in ended] == [first, alone, last], "what is alone keeps its place"
+    assert ended[0].outcome.measurement == ended[2].outcome.measurement
+    assert ended[0].outcome.measurement.loss.samples == ROWS
+    assert ended[0].note["content"] == ended[0].outcome.model.content
+
+
+@pytest.mark.parametrize("kind", EXECUTORS)
+def test_a_job_that_fails_is_a_failure_and_others_go_on(kind: Any, tmp_path: Path) -> None:
+    with (
+        ready(tmp_path) as (setup, files, plan),
+        contextlib.closing(kind(setup, files, timeout_s=60)) as executor,
+    ):
+        unknown = Plan.of({"nowhere": "fp16"})
+        bad, good = run_all(executor, [jobs.TryPlan(unknown, 1), jobs.TryPlan(plan, 1)])
+    assert isinstance(bad.outcome, Failure)
+    assert bad.outcome.stage == "plan"
+    assert good.outcome == jobs.PlanRan()
+
+
+@pytest.mark.parametrize("kind", EXECUTORS)
+def test_a_cancelled_job_is_done_with_a_failure(kind: Any, tmp_path: Path) -> None:
+    with (
+        ready(tmp_path) as (setup, files, plan),
+        contextlib.closing(kind(setup, files, timeout_s=60)) as executor,
+    ):
+        handles = [executor.submit(jobs.TryPlan(plan, 1)) for _ in range(3)]
+        executor.cancel(handles[1])
+        ended = {}
+        while len(ended) < 3:
+            ended |= {d.handle: d.outcome for d in executor.wait()}
+    assert ended[handles[1]] == CANCELLED
+    assert ended[handles[0]] == ended[handles[2]] == jobs.PlanRan()
+
+
+def test_memory_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+    with (
+        ready(tmp_path) as (setup, files, plan),
+        contextlib.closing(LocalExecutor(setup, files, timeout_s=60)) as executor,
+    ):
+        (saved,) = run_all(executor, [jobs.SaveModel(plan)])
+        before = {p.pid for p in psutil.Process().children()}
+        (found,) = run_all(executor, [jobs.MeasureMemory(saved.outcome.file)])
+        assert {p.pid for p in psutil.Process().children()} == before
+    assert found.outcome.peak_memory_bytes > 0
+    assert found.outcome.load_ms > 0

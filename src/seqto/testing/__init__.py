@@ -14,7 +14,6 @@ from seqto.testing.suites import (
     check_source,
     check_strategy,
     check_task,
-    check_transform,
 )
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "check_source",
     "check_strategy",
     "check_task",
-    "check_transform",
     "fake_trial",
     "small_space",
 ]

@@ -5,9 +5,9 @@ drop-in   least time     at a fraction of that loss, no larger than fully quanti
 small     fewest bytes   within the tolerated loss
 
 How much damage a loss allows is read off the run's own trials (expected_loss.py), how far the noise
-model is off at that damage too; where the byte limit does not let a plan get so low, a little more than
-the least possible is allowed. A plan that meets the damage is found by bisection over the price of
-bytes and milliseconds, and squeezed under the byte limit.
+model is off at that damage too; where the byte limit does not let a plan get so low, a little more
+than the least possible is allowed. A plan that meets the damage is found by bisection over the
+price of bytes and milliseconds, and squeezed under the byte limit.
 
 The levels of loss leave gaps: at the end `closer` closes in on the fastest trial that will do.
 """

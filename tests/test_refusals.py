@@ -27,8 +27,8 @@ def test_a_named_op_is_mapped_to_its_layers() -> None:
     assert menu["l1"] == menu["l4"] == ("fp32",)
     assert menu["l0"] == ("fp32", CODE)
     (finding,) = findings
-    assert set(finding["layers"]) == {"l1", "l4"}
-    assert "ConvInteger" in finding["message"]
+    assert set(finding.layers) == {"l1", "l4"}
+    assert "ConvInteger" in finding.message
 
 
 def test_a_nameless_crash_is_cornered_by_halving() -> None:
@@ -40,7 +40,7 @@ def test_a_nameless_crash_is_cornered_by_halving() -> None:
 
     menu, findings = narrow(LAYERS, MENU, order=["l5"], runs=runs, added_ops=no_ops)
     assert [n for n, codes in menu.items() if codes == ("fp32",)] == ["l5"]
-    assert findings[0]["layers"] == ["l5"]
+    assert findings[0].layers == ("l5",)
     assert len(asked) <= 1 + 2 * 3 + 1, "eight layers take three halvings"
 
 
@@ -50,7 +50,7 @@ def test_layers_that_fail_only_together_lose_the_scheme() -> None:
 
     menu, findings = narrow(LAYERS, MENU, order=[], runs=runs, added_ops=no_ops)
     assert all(codes == ("fp32",) for codes in menu.values())
-    assert len(findings[0]["layers"]) == 8
+    assert len(findings[0].layers) == 8
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_finding_is_a_sentence_whatever_the_stage(stage: str, words: str) -> N
         return Failure(stage, "no more is known") if plan.schemes else None
 
     _, findings = narrow(LAYERS[:1], MENU, order=[], runs=runs, added_ops=no_ops)
-    assert findings[0]["message"].startswith(f"{CODE} {words} for 1 layer, back to float")
+    assert findings[0].message.startswith(f"{CODE} {words} for 1 layer, back to float")
 
 
 def test_what_runs_is_left_alone() -> None:

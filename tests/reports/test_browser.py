@@ -331,7 +331,7 @@ def test_the_live_view_follows_a_run_and_keeps_the_readers_choices(
 ) -> None:
     events = [json.dumps(e).replace("Infinity", "null") + "\n" for e in journal(trials=12)]
     path = tmp_path / "journal.jsonl"
-    path.write_text("".join(events[:9]))
+    path.write_text("".join(events[:10]))
 
     def status() -> str:
         return text(browser, "#status")
@@ -346,10 +346,10 @@ def test_the_live_view_follows_a_run_and_keeps_the_readers_choices(
         Select(browser.find_element(By.ID, "axis-x")).select_by_value("loss")
         browser.find_element(By.ID, "filter").send_keys("step")
         with open(path, "a") as journal_file:
-            journal_file.write(events[9])
+            journal_file.write(events[10])
         wait(browser, lambda _: rows() == 5)
         with open(path, "a") as journal_file:
-            journal_file.write("".join(events[10:]))
+            journal_file.write("".join(events[11:]))
         wait(browser, lambda _: status() == "finished")
         assert rows() == 12
         chosen = Select(browser.find_element(By.ID, "axis-x")).first_selected_option

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from seqto.assembly.plan import Plan
 from seqto.errors import DeviceError
-from seqto.records import Failure, Json, Layer
+from seqto.record.events import UNSUPPORTED, Finding
+from seqto.records import Failure, Layer
 
 Menu = dict[str, tuple[str, ...]]
 
@@ -33,10 +34,10 @@ def narrow(
     order: Sequence[str],
     runs: Runs,
     added_ops: AddedOps,
-) -> tuple[Menu, list[Json]]:
+) -> tuple[Menu, list[Finding]]:
     """The menu without what the device cannot run, and a finding for each refusal."""
     left: Menu = {name: tuple(codes) for name, codes in menu.items()}
-    findings: list[Json] = []
+    findings: list[Finding] = []
     codes = dict.fromkeys(c for name in menu for c in menu[name] if c not in ("fp32",))
     ranked = [*order, *(x.name for x in layers if x.name not in order)]
     for code in codes:
@@ -82,7 +83,7 @@ def _cornered(owners: Sequence[str], code: str, runs: Runs) -> list[str]:
     return guilty
 
 
-def _give_up(code: str, left: Menu, findings: list[Json]) -> None:
+def _give_up(code: str, left: Menu, findings: list[Finding]) -> None:
     owners = [n for n, codes in left.items() if code in codes]
     if owners:
         last = Failure("run", f"it still fails after {MOST_ROUNDS} rounds of taking layers out")
@@ -91,17 +92,16 @@ def _give_up(code: str, left: Menu, findings: list[Json]) -> None:
             left[name] = tuple(c for c in left[name] if c != code)
 
 
-def _finding(code: str, failure: Failure, guilty: Sequence[str]) -> Json:
+def _finding(code: str, failure: Failure, guilty: Sequence[str]) -> Finding:
     because = f"op {', '.join(failure.ops)}" if failure.ops else failure.message.splitlines()[0]
     count = len(guilty)
-    return {
-        "event": "finding",
-        "kind": "unsupported",
-        "message": f"{code} {_fails(failure.stage)} on this device for {count} "
+    return Finding(
+        UNSUPPORTED,
+        f"{code} {_fails(failure.stage)} on this device for {count} "
         f"layer{'s' if count > 1 else ''}, back to float: {because}",
-        "layers": list(guilty),
-        "figures": {"code": code, "stage": failure.stage, "ops": list(failure.ops)},
-    }
+        tuple(guilty),
+        {"code": code, "stage": failure.stage, "ops": list(failure.ops)},
+    )
 
 
 def _fails(stage: str) -> str:

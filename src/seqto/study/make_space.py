@@ -15,7 +15,7 @@ from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
 from seqto.execution.local.pool import Pool
 from seqto.model import files as model_files
-from seqto.record.events import MENU, TREATMENT, Finding, LayersRanked, SchemesTried, from_json
+from seqto.record.events import MENU, TREATMENT, Finding, LayersRanked, SchemesTried
 from seqto.records import CALIBRATION, Json, Layer, LayerError
 from seqto.schemes.scheme import Scheme
 from seqto.search import choices, support
@@ -93,7 +93,7 @@ def _tried_menu(
             place.layers, open_menu, order=order, runs=study.stops, added_ops=added_ops
         )
         for finding in findings:
-            study.append(from_json(finding))
+            study.append(finding)
         refused = ((n, code) for n in menu for code in menu[n] if code not in left[n])
         used = Plan.of(_usable(dict(full.schemes), left), full.transforms).key
         study.append(SchemesTried(key, used, tuple(refused)))

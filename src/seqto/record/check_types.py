@@ -19,6 +19,7 @@ from typing import Any
 from seqto.assembly.plan import Plan
 from seqto.errors import SeqtoError
 from seqto.records import Measurement
+from seqto.schemes.scheme import Scheme
 
 # U+DC80 to U+DCFF stand for undecodable bytes of file names (PEP 383): these we write ourselves
 _SURROGATES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -74,7 +75,7 @@ def check(hint: Any, value: Any, where: str) -> None:
     elif hint is float:
         _number(value, where)
     elif hint in (int, bool):
-        if type(value) is not hint:
+        if type(value) is not hint or abs(value) >= 2**63:
             raise WrongTypeError(f"{where} is {_shown(value)}, not {_NAMES[hint]}")
     elif typing.get_origin(hint) in (tuple, dict, Mapping):
         _check_entries(hint, value, where)
@@ -103,6 +104,8 @@ def _record(hint: Any, value: Any, where: str) -> Any:
     _expect(value, dict, where)
     if hint not in (Plan, Measurement):
         return read_fields(hint, value, path=f"{where}.")
+    if hint is Plan:
+        _check_plan(value, where)
     try:  # these two read more than one form
         found = hint.from_json(value)
     except KeyError as error:
@@ -111,6 +114,16 @@ def _record(hint: Any, value: Any, where: str) -> Any:
         raise WrongTypeError(f"{where} is no {_name(hint)} ({error})") from error
     check(hint, found, where)
     return found
+
+
+def _check_plan(value: Mapping[str, Any], where: str) -> None:
+    schemes = read(dict[str, str], value.get("schemes"), f"{where}.schemes")
+    read(tuple[str, ...], value.get("transforms", []), f"{where}.transforms")
+    for code in set(schemes.values()):
+        try:
+            Scheme.parse(code)
+        except SeqtoError as error:
+            raise WrongTypeError(f"{where}.schemes: {error}") from error
 
 
 def _check_json(value: Any, where: str) -> None:

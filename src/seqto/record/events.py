@@ -25,6 +25,7 @@ FORMAT = 2
 TASK = "task"  # what is doubtful about the model's answers
 FLOAT_MODEL = "float model"  # the prepared model is the baseline, since the original does not run
 MENU = "menu"  # schemes that are not offered to the search
+UNSUPPORTED = "unsupported"  # schemes that the device refuses
 TREATMENT = "treatment"  # a transformed float model was made
 UNSUPPORTED = "unsupported"  # schemes that the device refuses
 DIAGNOSIS = "diagnosis"
@@ -267,24 +268,45 @@ class NewerFormatError(WrongTypeError):
     """The run folder was written by a newer version."""
 
 
-def _problem(event: Event) -> str | None:
+def _problem(event: Event) -> str | None:  # noqa: PLR0911  (one answer for each kind)
     """What no version of seqto writes although every type is right."""
     match event:
         case TrialFinished(trial=Trial(number=number)) if number < 0:
             return f"trial.number is {number}, which is no count"
+        case TrialFinished(trial=trial) | ProbeFinished(trial=trial):
+            return _figures_problem(trial.latency, *trial.measurements.values())
+        case TrialTimed(latency=latency) | BaselineMeasured(latency=latency):
+            return _figures_problem(latency)
+        case TrialMeasured(measurement=measurement):
+            return _figures_problem(None, measurement)
         case BatchChosen(batch=batch) if batch < 1:
             return f"batch is {batch}"
         case RunStarted(model=model) if not isinstance(model.get("sha256"), str):
             return "model has no sha256"
+        case RunStarted(data=data) if not _is_names(data.get("unreadable", [])):
+            return f"data.unreadable is {data['unreadable']!r:.40}, not a list of names"
         case RunStarted(settings=settings) | SettingsChanged(settings=settings):
             return _settings_problem(settings)
     return None
 
 
+def _figures_problem(latency: Latency | None, *measurements: Measurement) -> str | None:
+    if latency is not None and latency.runs < 1:
+        return f"latency.runs is {latency.runs}"
+    for loss in (m.loss for m in measurements):
+        if not 0 <= loss.value <= 1 or loss.samples < 0:
+            return f"the loss is {loss.value} of {loss.samples} samples"
+    return None
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 def _settings_problem(settings: Mapping[str, Json]) -> str | None:
     search = settings.get("search", {})
     objectives, tolerance = search.get("objectives", []), search.get("tolerance", 0.0)
-    if not isinstance(objectives, list) or not all(isinstance(x, str) for x in objectives):
+    if not _is_names(objectives):
         return f"settings.search.objectives is {objectives!r:.40}, not a list of names"
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
         return f"settings.search.tolerance is {tolerance!r:.40}, not a number"

@@ -22,6 +22,7 @@ error.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -259,15 +260,20 @@ def quantizable_layers(state: RunState) -> list[str]:
     """Return the layers that the analysis or some plan quantized, in graph order."""
     known = {row.layer for row in state.analysis.ranking} if state.analysis else set()
     for trial in (*state.trials.values(), *state.probes.values()):
-        known |= {n for n, scheme in trial.plan.as_dict().items() if not scheme.is_float}
+        known |= _quantized(trial.plan)
     layers = state.header.layers if state.header else ()
     return [layer.name for layer in layers if layer.name in known]
 
 
 def kept_float(plan: Plan, layers: Sequence[str]) -> list[str]:
     """Return those of the layers that a plan keeps in floating point."""
-    schemes = plan.as_dict()
-    return [name for name in layers if name not in schemes or schemes[name].is_float]
+    quantized = _quantized(plan)
+    return [name for name in layers if name not in quantized]
+
+
+@functools.lru_cache(maxsize=2048)
+def _quantized(plan: Plan) -> frozenset[str]:
+    return frozenset(name for name, scheme in plan.as_dict().items() if not scheme.is_float)
 
 
 def fully_quantized(state: RunState) -> Trial | None:

@@ -19,6 +19,7 @@ from seqto.record.events import (
 )
 from seqto.record.journal import Journal
 from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, WORK, OwnFiles, claim
+from seqto.record.replay import RunState, replay
 from seqto.study import check_saturation, workspace
 from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
@@ -36,7 +37,7 @@ def run(job: Job) -> None:
     began = time.monotonic()
     own = claim(job.out)
     with Journal.open(job.out / JOURNAL) as journal:
-        place, header = _open_workplace(job, journal, own)
+        place, header = _open_workplace(job, replay(journal.events), own)
         try:
             with open_executor(job, place) as executor:
                 study = _study(job, journal, executor, place, began=began)
@@ -48,7 +49,7 @@ def run(job: Job) -> None:
                 study.append(RunEnded(reason, round(time.monotonic() - began, 1)))
         except KeyboardInterrupt:
             # a journal starts with its header: before it, nothing was begun
-            if any(isinstance(e, RunStarted) for e in journal.events):
+            if replay(journal.events).header is not None:
                 with contextlib.suppress(JournalError):
                     seconds = round(time.monotonic() - began, 1)
                     journal.append(RunEnded(INTERRUPTED, seconds))
@@ -63,11 +64,11 @@ def clear_cache(folder: Path) -> None:
 
 
 def _open_workplace(
-    job: Job, journal: Journal, own: OwnFiles
+    job: Job, state: RunState, own: OwnFiles
 ) -> tuple[workspace.Workplace, RunStarted]:
     identity = model_identity(job.fetched)
-    recorded = next((e for e in journal.events if isinstance(e, RunStarted)), None)
-    if recorded is None and not all(isinstance(e, RunEnded) for e in journal.events):
+    recorded = state.header
+    if recorded is None and state != RunState(ended=state.ended):
         raise JournalError(f"{job.out / JOURNAL} has no header: give another --out folder")
     if recorded is not None:
         refuse_changes(job, recorded, identity)

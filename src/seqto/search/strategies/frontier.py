@@ -54,6 +54,7 @@ from seqto.search.strategies.targets import (
     unpriced_bytes,
 )
 from seqto.search.strategy import Answers, Ask, Need
+from seqto.selection.objectives import need_timing
 from seqto.selection.pareto import front
 from seqto.selection.recommend import TOLERANCE, loss_curve
 
@@ -115,7 +116,11 @@ class Frontier:
         fresh = [first[k] for k in dict.fromkeys(p.key for p, _ in plans) if k not in known]
         for start in range(0, len(fresh), BATCH):
             batch = fresh[start : start + BATCH]
-            asked = Ask(tuple(p for p, _ in batch), tuple(n for _, n in batch), latency=self.timed)
+            asked = Ask(
+                tuple(p for p, _ in batch),
+                tuple(n for _, n in batch),
+                latency=need_timing(self.objectives),
+            )
             trials = yield asked
             known.update({t.plan.key: t for t in trials})
 

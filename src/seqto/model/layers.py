@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqto.model.graph import CONVOLUTIONS, attribute
 from seqto.records import Layer
-
-CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
-
 
 WEIGHTED_OPS = CONVOLUTIONS | frozenset(("Gemm", "MatMul"))
 
@@ -66,31 +64,6 @@ def list_layers(proto: Any) -> list[Layer]:
             label = f"output:{output.name}"
             layers.append(Layer(label, OUTPUT_OP, (), (output.name,), output.name, 0))
     return layers
-
-
-def attribute(node: Any, name: str, default: float = 0) -> float:
-    """A node's attribute that is one number."""
-    for item in node.attribute:
-        if item.name == name:
-            return float(item.f if item.type == 1 else item.i)
-    return default
-
-
-def weight_axis(node: Any, rank: int) -> int:
-    """The axis of a weighted node's weights (of `rank` dimensions) that its outputs lie on.
-
-    Of a ConvTranspose with groups it holds the channels of one group: each group has as many.
-    """
-    if node.op_type == "Conv" or (node.op_type == "Gemm" and attribute(node, "transB")):
-        return 0
-    return 1 if node.op_type == "ConvTranspose" else rank - 1
-
-
-def input_axis(node: Any) -> int:
-    """The axis of a weighted node's input that its weights are summed over; -1 is the last."""
-    if node.op_type in CONVOLUTIONS:
-        return 1
-    return 0 if node.op_type == "Gemm" and attribute(node, "transA") else -1
 
 
 def inferred_values(proto: Any) -> list[Any]:
@@ -186,7 +159,7 @@ def _layer(chain: list[Any], constants: Mapping[str, Any], *, weighted: bool) ->
                 for dim in constants[tensor].dims:
                     size *= int(dim)
                 count += size
-    group = next((int(a.i) for a in anchor.attribute if a.name == "group"), 1)
+    group = int(attribute(anchor, "group", 1))
     weight = anchor.input[1] if weighted else None
     bias = anchor.input[2] if weighted and len(anchor.input) > 2 and anchor.input[2] else None
     depthwise = weighted and group > 1 and int(constants[anchor.input[1]].dims[1]) == 1

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import PlanError
-from seqto.model.layers import attribute
+from seqto.model.graph import attribute
 from seqto.records import Layer
 from seqto.schemes.code import Coded, read_words
 from seqto.schemes.integers import Floats, Quantized, quantize

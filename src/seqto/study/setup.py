@@ -26,6 +26,7 @@ from seqto.search.strategy import Need, Strategy
 from seqto.study import workspace
 from seqto.study.study import Listener
 from seqto.tasks.task import Task
+from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
 TASKS, STRATEGIES = "seqto.tasks", "seqto.strategies"
 
@@ -96,6 +97,9 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
     """Refuse what was set and would not be used: nothing that is asked for is dropped."""
     _refuse_unused(settings, TASKS, "task", ("label_offset", "top_k"), made=task)
     _refuse_unused(settings, STRATEGIES, "search", ("order", "stop_loss"), made=strategy)
+    for code in (*settings.quantize.transforms, *settings.search.treatments):
+        if code != BIAS_CORRECTION:
+            parse_transform(code)
     plugin = strategy or plugins.find(STRATEGIES, settings.search.strategy)
     needs = getattr(plugin, "needs", None)
     if needs is None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from seqto.model.graph import attribute
 from seqto.transforms.editable_model import Draft, Floats, Weighted, clip_range
 from seqto.transforms.transform import Peaks
 
@@ -87,7 +88,7 @@ def _behind_clip(draft: Draft, node: Any, inside: Interval | None) -> Interval |
 
 
 def _behind_weights(draft: Draft, layer: Weighted, node: Any, inside: Interval) -> Interval | None:
-    if any(a.name in ("alpha", "beta") and a.f != 1.0 for a in node.attribute):
+    if any(attribute(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):
         return None
     inside = _with_zero(inside)  # what a convolution pads with
     weights = draft.array(layer.weight)

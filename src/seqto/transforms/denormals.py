@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from seqto.errors import ConfigError
-from seqto.model.layers import weight_axis
+from seqto.model.graph import weight_axis
 from seqto.model.prepare import Prepared
 from seqto.records import Layer
 from seqto.transforms.editable_model import Draft

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.model.layers import attribute, inferred_values
+from seqto.model.graph import attribute, input_channels, weight_axis
+from seqto.model.layers import inferred_values
 from seqto.model.prepare import Prepared
 
 Floats = NDArray[np.float64]
@@ -175,21 +176,17 @@ class Draft:
         if len(self.readers[weight]) > 1:
             return f"the weights of {node.name} are shared with other nodes"
         dims = [int(d) for d in self.constants[weight].dims]
-        depthwise, out_axis, in_axis, rank = False, 0, 1, len(dims)
-        inputs = dims[1]
+        depthwise, rank = False, len(dims)
         if node.op_type == "Conv":
             group = int(attribute(node, "group", 1))
             depthwise = group > 1 and dims[1] == 1
             if group > 1 and not depthwise:
                 return f"{node.name} is a grouped convolution ({group} groups)"
-            inputs = group if depthwise else inputs
-        elif node.op_type == "Gemm" and not attribute(node, "transA", 0):
-            if not attribute(node, "transB", 0):
-                out_axis, in_axis, inputs = 1, 0, dims[0]
         elif node.op_type == "MatMul" and len(dims) == 2:
-            out_axis, in_axis, inputs, rank = 1, 0, dims[0], 0
-        else:
+            rank = 0
+        elif node.op_type != "Gemm" or attribute(node, "transA"):
             return f"{node.name} is a {node.op_type} of a kind that is not rescaled"
+        out_axis = weight_axis(node, len(dims))
         return Weighted(
             name=node.name,
             op_type=node.op_type,
@@ -197,10 +194,10 @@ class Draft:
             output=node.output[0],
             weight=weight,
             out_axis=out_axis,
-            in_axis=in_axis,
+            in_axis=1 - out_axis,
             depthwise=depthwise,
             outputs=dims[out_axis],
-            inputs=inputs,
+            inputs=input_channels(node, dims),
             rank=rank,
         )
 

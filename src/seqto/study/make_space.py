@@ -17,6 +17,7 @@ from seqto.errors import DeviceError, ModelError
 from seqto.execution.local.pool import Pool
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
+from seqto.model.layers import untyped_nodes
 from seqto.records import CALIBRATION, Json, Layer, LayerError
 from seqto.schemes.scheme import FP32, Scheme
 from seqto.schemes.types import INT_TYPES, Arithmetic
@@ -45,7 +46,7 @@ def make_space(job: Job, study: Study, place: workspace.Workplace) -> Space:
         place.assembler.rounded.update(rounded_weights.load(place_of(place.folder)))
     roundable = frozenset(layer for layer, _ in place.assembler.rounded)
     menu, refused = offered_menu(job, place.layers, roundable=roundable)
-    _note_refusals(study, refused)
+    _note_refusals(study, [*refused, *_untyped(place.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
     full = Plan.of(default, settings.quantize.transforms)
@@ -161,6 +162,13 @@ def offered_menu(
         )
     menu.update({name: (scheme,) for name, scheme in fixed.items()})
     return menu, refused
+
+
+def _untyped(proto: Any) -> list[NotOffered]:
+    """Nodes that stay float because nobody knows that they compute with floats."""
+    names = untyped_nodes(proto)
+    reason = "shape inference does not tell the type of their output, as behind a custom op"
+    return [NotOffered("a scheme other than fp32", reason, tuple(names))] if names else []
 
 
 def _note_refusals(study: Study, refused: Sequence[NotOffered]) -> None:

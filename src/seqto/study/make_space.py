@@ -1,4 +1,4 @@
-"""What a strategy may know of a run: layers, menu, bytes, ranking, treatments, milliseconds."""
+"""What a strategy may know of a run: layers, menu, bytes, ranking, transforms, milliseconds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def make_space(job: Job, study: Study, place: workspace.Workplace) -> Space:
         bytes_of=sizes,
         ranking=ranking,
         fixed=fixed,
-        transforms=_treatments(job, study, place, menu),
+        transforms=_variants(job, study, place, menu),
         **_profiles(job, study, place, menu),
         float_bytes=model_files.size_of(job.fetched.path),
     )
@@ -206,7 +206,7 @@ def _profiles(
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
 
 
-def _treatments(
+def _variants(
     job: Job,
     study: Study,
     place: workspace.Workplace,
@@ -244,7 +244,7 @@ def _treatments(
         except ModelError as error:
             if transforms == job.settings.quantize.transforms:
                 raise
-            _note_treatment(study, str(error), layers=[], figures={"name": name})
+            _note_transform(study, str(error), layers=[], figures={"name": name})
             continue
         if row["touched"] or transforms == job.settings.quantize.transforms:
             made.append(transforms)
@@ -253,11 +253,11 @@ def _treatments(
             f"by {row['moved']:.1e} of their spread"
         )
         figures = {k: row[k] for k in ("name", "moved", "exact", "skipped")}
-        _note_treatment(study, message, layers=row["touched"], figures=figures)
+        _note_transform(study, message, layers=row["touched"], figures=figures)
     return tuple(made)
 
 
-def _note_treatment(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
+def _note_transform(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
     known = [e["figures"] for e in study.journal.events if e.get("kind") == "treatment"]
     if figures["name"] not in [k["name"] for k in known]:
         _note(study, "treatment", message, layers=layers, figures=figures)

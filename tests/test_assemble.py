@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ from seqto.errors import PlanError
 from seqto.model.prepare import prepare
 from seqto.records import Layer
 from seqto.schemes.dynamic_int import DynamicInt
+from seqto.schemes.part import Part
 from seqto.schemes.scheme import FP16, FP32, Scheme, opset_needed, unfit
 from seqto.schemes.static_int import StaticInt
 from seqto.schemes.types import (
@@ -263,6 +265,25 @@ def test_what_a_layer_cannot_be_is_refused_with_the_reason(kind: str, code: str)
     layer = next(x for x in assembler.prepared.layers if x.op_type == kind)
     with pytest.raises(PlanError, match="cannot be"):
         assembler.assemble(Plan.of({layer.name: code}))
+
+
+def test_a_part_that_is_only_priced_is_not_kept() -> None:
+    """The main process prices every (layer, scheme): all parts would be many models."""
+    shared = assembler_of("residual")
+    assembler = Assembler(shared.prepared, shared.statistics)
+
+    def parts() -> int:
+        gc.collect()
+        return sum(type(x) is Part for x in gc.get_objects())
+
+    before = parts()
+    for layer in assembler.prepared.layers:
+        for code in ("fp16", "weight-s8-channel", "static-s8-u8-channel"):
+            if layer.weight:
+                assert assembler.bytes_of(layer, Scheme.parse(code)) > 0
+    assert parts() == before
+    assembler.assemble(Plan.of({"/net/Conv_0": "fp16"}))
+    assert parts() > before
 
 
 @pytest.mark.parametrize("net", ["residual", "dense"])

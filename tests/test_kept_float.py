@@ -121,7 +121,8 @@ def assert_float_is_kept(
 def without_guards(made: Assembler, plan: Plan) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "seqto.assembly.assembler.keep_float", lambda nodes, constants, **_: (nodes, constants)
+            "seqto.assembly.graph_writer.keep_float",
+            lambda nodes, constants, **_: (nodes, constants),
         )
         return made.assemble(plan).data
 

@@ -17,7 +17,8 @@ from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import Statistics, load_statistics
 from seqto.errors import PlanError, nearest
 from seqto.model.files import to_bytes
-from seqto.model.layers import inferred_values, weight_axis
+from seqto.model.graph import weight_axis
+from seqto.model.layers import inferred_values
 from seqto.model.prepare import Prepared, open_prepared, upgrade
 from seqto.records import Json, Layer
 from seqto.schemes import integers

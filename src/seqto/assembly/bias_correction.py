@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from seqto.errors import PlanError
-from seqto.model.layers import attribute
+from seqto.model.graph import attribute, attribute_ints, input_channels
 from seqto.schemes.integers import Floats
 
 
 def corrected(node: Any, bias: Floats, *, lost: Floats, mean: Floats) -> Floats:
     """The node's bias with the mean output that `lost` (float less rounded weights) stands for."""
-    expected = _input_channels(node, lost)
+    expected = input_channels(node, lost.shape)
     if mean.size != expected:
         raise PlanError(
             f"layer {node.name!r} has {expected} input channels and calibration knows the means of "
@@ -45,19 +45,8 @@ def mean_output(node: Any, weights: Floats, mean: Floats) -> Floats:
         sums: Floats = np.einsum("gio,gi->go", taps, mean.reshape(groups, -1)).reshape(-1)
         # an input goes to as many outputs as there are weights, and there are as many outputs for
         # an input as the strides say
-        return sums / np.float32(_strides(node))
+        return sums / np.float32(int(np.prod(attribute_ints(node, "strides"))))
     matrix = weights if node.op_type == "Gemm" and attribute(node, "transB") else weights.T
     alpha = attribute(node, "alpha", 1.0) if node.op_type == "Gemm" else 1.0
     product: Floats = np.float32(alpha) * (matrix @ mean)
     return product
-
-
-def _strides(node: Any) -> int:
-    return next((int(np.prod(a.ints)) for a in node.attribute if a.name == "strides"), 1)
-
-
-def _input_channels(node: Any, weights: Floats) -> int:
-    rows, columns = int(weights.shape[0]), int(weights.shape[1])
-    if node.op_type == "Conv":
-        return columns * int(attribute(node, "group", 1))
-    return columns if node.op_type == "Gemm" and attribute(node, "transB") else rows

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from seqto.model.graph import input_axis, input_channels
 from seqto.schemes.part import tensor
 
 _MOVED = frozenset(
@@ -245,20 +246,15 @@ def _axis(node: Any, reader: Any, source: str, shape_of: ShapeOf) -> tuple[int, 
     """Along which axis the scale is repeated, and how often; length 0 when none is known."""
     weight = shape_of(node.input[1])
     if reader is node and weight:
-        axis, length = _input_channels(node, weight)
+        length = input_channels(node, weight)
         if length > 1:
-            return axis, length
+            return _named_axis(node), length
     shape = shape_of(source)
     known = [(axis, int(n)) for axis, n in enumerate(shape) if axis and n > 1]
     return known[0] if known else (0, 0)
 
 
-def _input_channels(node: Any, weight: Sequence[int]) -> tuple[int, int]:
-    given = {a.name: int(a.i) for a in node.attribute if a.name in ("group", "transA", "transB")}
-    if node.op_type == "Conv":
-        return 1, int(weight[1]) * given.get("group", 1)
-    if node.op_type == "ConvTranspose":
-        return 1, int(weight[0])
-    if node.op_type == "MatMul":
-        return -1, int(weight[-2])
-    return 0 if given.get("transA") else 1, int(weight[1 if given.get("transB") else 0])
+def _named_axis(node: Any) -> int:
+    """The axis of the input's channels; a Gemm's is written as 1, its input has two."""
+    axis = input_axis(node)
+    return 1 if node.op_type == "Gemm" and axis == -1 else axis

@@ -19,7 +19,7 @@ from seqto.calibration.statistics import Statistics
 from seqto.errors import DataError
 from seqto.model.batch import rows_that_count
 from seqto.model.float_session import run_for, session_with_outputs, tensors_of
-from seqto.model.layers import CONVOLUTIONS, input_axis
+from seqto.model.graph import CONVOLUTIONS, input_axis
 from seqto.model.prepare import Prepared
 
 Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from seqto.calibration.collect import Batches
 from seqto.model.float_session import run_for, session_with_outputs
+from seqto.model.graph import attribute, attribute_ints, input_channels
 from seqto.model.prepare import Prepared
 from seqto.records import Json, Layer
 
@@ -61,8 +62,9 @@ class View:
         if layer.op_type != "Conv":
             return View(layer.inputs[0], columns)
         dims = _weight_dims(layer, prepared)
-        found = _attributes(layer, prepared)
-        pads, strides = found.get("pads", (0, 0, 0, 0)), found.get("strides", (1, 1))
+        node = _node(layer, prepared)
+        pads = attribute_ints(node, "pads") or (0, 0, 0, 0)
+        strides = attribute_ints(node, "strides") or (1, 1)
         return View(layer.inputs[0], columns, dims[2:], pads, strides)
 
     def rows(self, value: NDArray[Any]) -> NDArray[np.float32]:
@@ -86,13 +88,12 @@ def columns_of(layer: Layer, prepared: Prepared) -> int | None:
     if not layer.weight or layer.depthwise:
         return None
     dims = _weight_dims(layer, prepared)
-    found = _attributes(layer, prepared)
-    if layer.op_type == "Gemm":
-        columns = dims[1] if found.get("transB") else dims[0]
-    elif layer.op_type == "MatMul" and len(dims) == 2:
-        columns = dims[0]
+    node = _node(layer, prepared)
+    if layer.op_type == "Gemm" or (layer.op_type == "MatMul" and len(dims) == 2):
+        columns = input_channels(node, dims)
     elif layer.op_type == "Conv" and len(dims) == 4:
-        if found.get("group", 1) != 1 or any(d != 1 for d in found.get("dilations", ())):
+        dilated = any(d != 1 for d in attribute_ints(node, "dilations"))
+        if attribute(node, "group", 1) != 1 or dilated:
             return None
         columns = int(np.prod(dims[1:]))
     else:
@@ -105,6 +106,5 @@ def _weight_dims(layer: Layer, prepared: Prepared) -> tuple[int, ...]:
     return tuple(found.dims)
 
 
-def _attributes(layer: Layer, prepared: Prepared) -> dict[str, Any]:
-    node = next(n for n in prepared.proto.graph.node if n.name == layer.nodes[0])
-    return {a.name: tuple(a.ints) or a.i for a in node.attribute}
+def _node(layer: Layer, prepared: Prepared) -> Any:
+    return next(n for n in prepared.proto.graph.node if n.name == layer.nodes[0])

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqto.model.graph import CONVOLUTIONS, attribute
 from seqto.records import Layer
-
-CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
-
 
 WEIGHTED_OPS = CONVOLUTIONS | frozenset(("Gemm", "MatMul"))
 
@@ -39,6 +37,9 @@ WEIGHTLESS_OPS = (
 OUTPUT_OP = "Output"
 
 
+FLOAT32 = 1  # onnx.TensorProto.FLOAT
+
+
 def list_layers(proto: Any) -> list[Layer]:
     """Group the graph's nodes into layers, in graph order."""
     graph = proto.graph
@@ -48,7 +49,9 @@ def list_layers(proto: Any) -> list[Layer]:
         for tensor in node.input:
             readers.setdefault(tensor, []).append(node)
     public = {o.name for o in graph.output}
-    floats = float_tensors(proto)
+    types = tensor_types(proto)
+    # shape arithmetic must never be quantized, nor what may be any: unknown types are not float
+    floats = {name for name, kind in types.items() if kind == FLOAT32}
     taken: set[str] = set()
     layers: list[Layer] = []
     for node in graph.node:
@@ -68,31 +71,6 @@ def list_layers(proto: Any) -> list[Layer]:
     return layers
 
 
-def attribute(node: Any, name: str, default: float = 0) -> float:
-    """Return a node's attribute that is one number."""
-    for item in node.attribute:
-        if item.name == name:
-            return float(item.f if item.type == 1 else item.i)
-    return default
-
-
-def weight_axis(node: Any, rank: int) -> int:
-    """Return the axis of a weighted node's weights (of `rank` dimensions) that its outputs lie on.
-
-    Of a ConvTranspose with groups it holds the channels of one group: each group has as many.
-    """
-    if node.op_type == "Conv" or (node.op_type == "Gemm" and attribute(node, "transB")):
-        return 0
-    return 1 if node.op_type == "ConvTranspose" else rank - 1
-
-
-def input_axis(node: Any) -> int:
-    """Return the input axis that a weighted node sums over; -1 is the last."""
-    if node.op_type in CONVOLUTIONS:
-        return 1
-    return 0 if node.op_type == "Gemm" and attribute(node, "transA") else -1
-
-
 def inferred_values(proto: Any) -> list[Any]:
     """Infer the shapes of tensors; the contents of weights are not needed for it."""
     import onnx
@@ -110,11 +88,36 @@ def inferred_values(proto: Any) -> list[Any]:
     return [*graph.value_info, *graph.input, *graph.output]
 
 
-def float_tensors(proto: Any) -> set[str]:
-    """Names of the tensors that hold float32; shape arithmetic must never be quantized."""
-    types = {v.name: v.type.tensor_type.elem_type for v in inferred_values(proto)}
-    names = {o for n in proto.graph.node for o in n.output} | {i.name for i in proto.graph.input}
-    return {n for n in names if types.get(n, 1) == 1}  # 1 = float32
+def untyped_nodes(proto: Any) -> list[str]:
+    """Names of nodes that are no layers only because the type of their output is not known."""
+    constants = {t.name: t for t in proto.graph.initializer}
+    types = tensor_types(proto)
+    return [
+        node.name
+        for node in proto.graph.node
+        if len(node.output) == 1
+        and node.output[0] not in types
+        and (_is_weighted(node, constants) or _is_weightless(node, constants))
+    ]
+
+
+def tensor_types(proto: Any) -> dict[str, int]:
+    """Element types of tensors, as far as they are known.
+
+    Shape inference stops behind an op that it does not know (a custom one); the ops that layers
+    are made of give what goes in, so that types are known again behind the first weights.
+    """
+    types = {v.name: int(v.type.tensor_type.elem_type) for v in inferred_values(proto)}
+    types |= {t.name: int(t.data_type) for t in proto.graph.initializer}
+    types = {name: kind for name, kind in types.items() if kind}  # 0 = not said
+    for node in proto.graph.node:
+        if node.op_type not in WEIGHTED_OPS | WEIGHTLESS_OPS or node.domain not in ("", "ai.onnx"):
+            continue
+        first_only = node.op_type in SAME_SCALE_OPS | FOLLOWING_ACTIVATIONS
+        given = [types[x] for x in (node.input[:1] if first_only else node.input) if x in types]
+        if given and len(node.output) == 1:
+            types.setdefault(node.output[0], given[0])
+    return types
 
 
 def _is_weighted(node: Any, constants: Mapping[str, Any]) -> bool:
@@ -125,7 +128,7 @@ def _is_weighted(node: Any, constants: Mapping[str, Any]) -> bool:
     if node.op_type == "Gemm" and len(node.input) > 2 and node.input[2] not in constants:
         return False
     weight = constants[node.input[1]]
-    return int(weight.data_type) == 1 and len(weight.dims) >= 2  # 1 = float32
+    return int(weight.data_type) == FLOAT32 and len(weight.dims) >= 2
 
 
 def _is_weightless(node: Any, constants: Mapping[str, Any]) -> bool:
@@ -186,7 +189,7 @@ def _layer(chain: list[Any], constants: Mapping[str, Any], *, weighted: bool) ->
                 for dim in constants[tensor].dims:
                     size *= int(dim)
                 count += size
-    group = next((int(a.i) for a in anchor.attribute if a.name == "group"), 1)
+    group = int(attribute(anchor, "group", 1))
     weight = anchor.input[1] if weighted else None
     bias = anchor.input[2] if weighted and len(anchor.input) > 2 and anchor.input[2] else None
     depthwise = weighted and group > 1 and int(constants[anchor.input[1]].dims[1]) == 1

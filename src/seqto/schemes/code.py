@@ -33,6 +33,9 @@ class Coded:
     def __str__(self) -> str:
         return str(self.code)
 
+    def __repr__(self) -> str:
+        return f"Scheme.parse({self.code!r})"
+
 
 @dataclass(frozen=True, slots=True)
 class Words:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import PlanError
-from seqto.model.layers import attribute
+from seqto.model.graph import attribute
 from seqto.records import Layer
 from seqto.schemes.code import Coded, read_words
 from seqto.schemes.integers import Floats, Quantized, quantize
@@ -30,13 +30,13 @@ from seqto.schemes.types import DYNAMIC_KERNEL, S8, Arithmetic, IntType, Kernel,
 NO_INTEGER_OP = "ONNX has no integer op for it"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DynamicInt(Coded):
     """Integer weights, an input that is quantized to u8 with its own range at every run."""
 
     weight: IntType = S8
     per_channel: bool = True
-    code: str = field(init=False, repr=False)
+    code: str = field(init=False)
     kind: ClassVar[str] = "dynamic"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.DYNAMIC
     is_float: ClassVar[bool] = False

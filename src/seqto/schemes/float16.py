@@ -16,11 +16,11 @@ from seqto.schemes.part import WEIGHTLESS, Constants, NodeWriter, Part, part_of,
 from seqto.schemes.types import FLOAT_KERNEL, Arithmetic, IntType, Kernel, Rounding
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Float16(Coded):
     """Half the bytes, float32 arithmetic."""
 
-    code: str = field(default="fp16", init=False, repr=False)
+    code: str = field(default="fp16", init=False)
     kind: ClassVar[str] = "fp16"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
     is_float: ClassVar[bool] = True

@@ -12,11 +12,11 @@ from seqto.schemes.part import Constants, NodeWriter, Part, part_of
 from seqto.schemes.types import FLOAT_KERNEL, Arithmetic, IntType, Kernel, Rounding
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Float32(Coded):
     """Weights and arithmetic of the float model."""
 
-    code: str = field(default="fp32", init=False, repr=False)
+    code: str = field(default="fp32", init=False)
     kind: ClassVar[str] = "fp32"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
     is_float: ClassVar[bool] = True

@@ -40,7 +40,7 @@ from seqto.schemes.types import (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StaticInt(Coded):
     """Integer weights, integer activations with calibrated ranges."""
 
@@ -50,7 +50,7 @@ class StaticInt(Coded):
     float_bias: bool = False
     ranges: str = MINMAX
     rounding: Rounding = Rounding.NEAREST
-    code: str = field(init=False, repr=False)
+    code: str = field(init=False)
     kind: ClassVar[str] = "static"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.INTEGER
     is_float: ClassVar[bool] = False

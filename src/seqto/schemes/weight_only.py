@@ -28,14 +28,14 @@ from seqto.schemes.part import (
 from seqto.schemes.types import FLOAT_KERNEL, S8, Arithmetic, IntType, Kernel, Rounding
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WeightOnly(Coded):
     """Integer weights, float32 arithmetic."""
 
     weight: IntType = S8
     per_channel: bool = True
     rounding: Rounding = Rounding.NEAREST
-    code: str = field(init=False, repr=False)
+    code: str = field(init=False)
     kind: ClassVar[str] = "weight"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
     is_float: ClassVar[bool] = False

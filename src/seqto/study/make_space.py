@@ -1,4 +1,4 @@
-"""What a strategy may know of a run: layers, menu, bytes, ranking, treatments, milliseconds."""
+"""What a strategy may know of a run: layers, menu, bytes, ranking, transforms, milliseconds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from seqto.execution.executor import Executor, expect, run_all
 from seqto.execution.jobs import Figures, RankLayers
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
+from seqto.model.layers import untyped_nodes
 from seqto.record.events import (
     MENU,
     TREATMENT,
@@ -54,7 +55,7 @@ def make_space(job: Job, study: Study, place: workspace.Workplace) -> Space:
         place.assembler.rounded.update(rounded_weights.load(place_of(place.folder)))
     roundable = frozenset(layer for layer, _ in place.assembler.rounded)
     menu, refused = offered_menu(job, place.layers, roundable=roundable)
-    _note_refusals(study, refused)
+    _note_refusals(study, [*refused, *_untyped(place.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
     full = Plan.of(default, settings.quantize.transforms)
@@ -73,7 +74,7 @@ def make_space(job: Job, study: Study, place: workspace.Workplace) -> Space:
         bytes_of=sizes,
         ranking=ranking,
         fixed=fixed,
-        transforms=_treatments(job, study, place, menu),
+        transforms=_variants(job, study, place, menu),
         **_profiles(job, study, place, menu),
         float_bytes=model_files.size_of(job.fetched.path),
     )
@@ -169,6 +170,13 @@ def offered_menu(
     return menu, refused
 
 
+def _untyped(proto: Any) -> list[NotOffered]:
+    """Nodes that stay float because nobody knows that they compute with floats."""
+    names = untyped_nodes(proto)
+    reason = "shape inference does not tell the type of their output, as behind a custom op"
+    return [NotOffered("a scheme other than fp32", reason, tuple(names))] if names else []
+
+
 def _note_refusals(study: Study, refused: Sequence[NotOffered]) -> None:
     if not study.state.has_finding(MENU):
         for row in refused:
@@ -196,7 +204,7 @@ def _profiles(
     return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
 
 
-def _treatments(
+def _variants(
     job: Job,
     study: Study,
     place: workspace.Workplace,
@@ -234,7 +242,7 @@ def _treatments(
         except ModelError as error:
             if transforms == job.settings.quantize.transforms:
                 raise
-            _note_treatment(study, str(error), layers=[], figures={"name": name})
+            _note_transform(study, str(error), layers=[], figures={"name": name})
             continue
         if row["touched"] or transforms == job.settings.quantize.transforms:
             made.append(transforms)
@@ -243,11 +251,11 @@ def _treatments(
             f"by {row['moved']:.1e} of their spread"
         )
         figures = {k: row[k] for k in ("name", "moved", "exact", "skipped")}
-        _note_treatment(study, message, layers=row["touched"], figures=figures)
+        _note_transform(study, message, layers=row["touched"], figures=figures)
     return tuple(made)
 
 
-def _note_treatment(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
+def _note_transform(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
     known = [f.figures.get("name") for f in study.state.findings if f.kind == TREATMENT]
     if figures["name"] not in known:
         study.append(Finding(TREATMENT, message, tuple(layers), figures))

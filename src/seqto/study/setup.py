@@ -30,6 +30,7 @@ from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_t
 from seqto.search.strategy import Need, Strategy
 from seqto.study.study import Listener
 from seqto.tasks.task import Task
+from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
 
@@ -149,6 +150,9 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
         if given is not None:
             name = f"{type(given).__name__}, an object whose fields are set where it is made"
         _refuse_unused(settings, group, section, known=known, name=name)
+    for code in (*settings.quantize.transforms, *settings.search.treatments):
+        if code != BIAS_CORRECTION:
+            parse_transform(code)
     plugin = strategy or plugins.find(plugins.STRATEGIES, settings.search.strategy)
     needs = getattr(plugin, "needs", None)
     if needs is None:

@@ -12,10 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto import plugins
 from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
 from seqto.data.data import Data, reserved_rows
 from seqto.devices.device import Device
 from seqto.errors import DeviceError
+from seqto.model.compare import same_answers
+from seqto.model.files import to_bytes
+from seqto.model.prepare import prepare
 from seqto.model.sources.source import Fetched, Source
 from seqto.record.trial import Trial
 from seqto.records import Failure, Layer, Sample
@@ -24,8 +29,13 @@ from seqto.search.space import Space
 from seqto.search.strategy import Ask, Need, Strategy
 from seqto.tasks.task import Task
 from seqto.testing.fakes import ROWS, STAGES, fake_trial, small_feeds, small_model, small_space
+from seqto.transforms.transform import GROUP as TRANSFORMS
+from seqto.transforms.transform import Transform, code_of, parse_transform
 
 MOST_ASKS = 10_000
+
+
+MOST_MOVED = 1e-3  # of the outputs' spread, by a transform that is exact
 
 
 def check_device(
@@ -207,6 +217,47 @@ def _expect_ask(ask: Ask, space: Space) -> None:
             allowed = [*(known or ()), *(s for s in extra if s is not None), FP32]
             codes = ", ".join(str(s) for s in allowed)
             _expect(scheme in allowed, f"{name!r} to be one of {codes}, not {scheme}")
+
+
+# ------------------------------------------------------------------------------------ transforms
+
+
+def check_transform(
+    transform: Transform,
+    *,
+    model: bytes | None = None,
+    feeds: Sequence[Mapping[str, NDArray[Any]]] | None = None,
+) -> None:
+    """A transform gives a new model, the same every time, and keeps outputs where it says so.
+
+    `model` and `feeds` (batches of one sample each) are small ones where none are given.
+    """
+    import onnx
+
+    _expect(isinstance(transform, Transform), "the field `kind` and the method of Transform")
+    _expect_plugin(transform)
+    if transform.kind in plugins.kinds(TRANSFORMS):
+        again = parse_transform(code_of(transform))
+        _expect(again == transform, f"the code {code_of(transform)!r} to name it, not {again!r}")
+    prepared = prepare(onnx.load_from_string(small_model() if model is None else model))
+    rows = small_feeds(8)
+    batches = list(feeds or [{k: v[i : i + 1] for k, v in rows.items()} for i in range(8)])
+    peaks = calibrate(prepared, lambda: batches).peaks
+    before = to_bytes(prepared.proto)
+    applied = transform.apply(prepared, peaks)
+    after = to_bytes(applied.proto)
+    _expect(to_bytes(prepared.proto) == before, "the prepared model not to be changed")
+    _expect(to_bytes(transform.apply(prepared, peaks).proto) == after, "the same model every time")
+    kept = {n.name for n in prepared.proto.graph.node} - {n.name for n in applied.proto.graph.node}
+    _expect(not kept, f"nodes to keep their names, not to lose {sorted(kept)}")
+    names = {layer.name for layer in prepared.layers}
+    _expect(set(applied.touched) <= names, "touched to name layers of the model")
+    _expect(bool(applied.touched) or before == after, "touched to name what was changed")
+    moved = max(same_answers(before, after, dict(batch)) for batch in batches)
+    _expect(
+        not applied.exact or moved <= MOST_MOVED,
+        f"outputs within {MOST_MOVED} of their spread, since it says exact, not {moved:.2g}",
+    )
 
 
 # ------------------------------------------------------------------------------------------- data

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from seqto.transforms.editable_model import Draft, Floats, Weighted, clip_range
+from seqto.model.graph import attribute
+from seqto.transforms.editable_model import EditableModel, Floats, Weighted
+from seqto.transforms.links import clip_range
 from seqto.transforms.transform import Peaks
 
 SAME_BOUNDS = frozenset(("MaxPool", "GlobalAveragePool", "GlobalMaxPool", "Identity"))
@@ -28,7 +30,7 @@ class Interval:
     high: Floats
 
 
-def bounds_before_clips(draft: Draft, peaks: Peaks) -> dict[str, Floats]:
+def bounds_before_clips(draft: EditableModel, peaks: Peaks) -> dict[str, Floats]:
     """A Clip's output → the largest magnitude that can reach the Clip, for each channel.
 
     Holds for all inputs that are nowhere larger than the calibration samples. Clips of which
@@ -52,7 +54,7 @@ def bounds_before_clips(draft: Draft, peaks: Peaks) -> dict[str, Floats]:
     return found
 
 
-def _interval(draft: Draft, node: Any, known: Mapping[str, Interval]) -> Interval | None:
+def _interval(draft: EditableModel, node: Any, known: Mapping[str, Interval]) -> Interval | None:
     """What a node makes of its inputs' intervals; None where nothing is known."""
     if node.op_type == "Clip":
         return _behind_clip(draft, node, known.get(node.input[0]))
@@ -76,7 +78,7 @@ def _interval(draft: Draft, node: Any, known: Mapping[str, Interval]) -> Interva
     return result
 
 
-def _behind_clip(draft: Draft, node: Any, inside: Interval | None) -> Interval | None:
+def _behind_clip(draft: EditableModel, node: Any, inside: Interval | None) -> Interval | None:
     low, high = clip_range(draft, node)
     if inside is None:
         shape = draft.shapes.get(node.output[0], ())
@@ -86,8 +88,10 @@ def _behind_clip(draft: Draft, node: Any, inside: Interval | None) -> Interval |
     return Interval(np.clip(inside.low, low, high), np.clip(inside.high, low, high))
 
 
-def _behind_weights(draft: Draft, layer: Weighted, node: Any, inside: Interval) -> Interval | None:
-    if any(a.name in ("alpha", "beta") and a.f != 1.0 for a in node.attribute):
+def _behind_weights(
+    draft: EditableModel, layer: Weighted, node: Any, inside: Interval
+) -> Interval | None:
+    if any(attribute(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):
         return None
     inside = _with_zero(inside)  # what a convolution pads with
     weights = draft.array(layer.weight)

@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 
 from seqto.errors import ConfigError
-from seqto.model.layers import weight_axis
+from seqto.model.graph import weight_axis
 from seqto.model.prepare import Prepared
 from seqto.records import Layer
-from seqto.transforms.editable_model import Draft
+from seqto.transforms.editable_model import EditableModel
 from seqto.transforms.transform import Applied, Peaks
 
 
@@ -35,7 +35,7 @@ class Denormals:
 
     def apply(self, prepared: Prepared, peaks: Peaks) -> Applied:
         """Zero the vanished channels of every layer; `peaks` are not needed."""
-        draft = Draft(prepared)
+        draft = EditableModel(prepared)
         touched, notes, total = [], [], 0
         for layer in prepared.layers:
             if layer.weight is None:
@@ -56,7 +56,7 @@ class Denormals:
         return Applied(draft.finish(), tuple(touched), (), False, tuple(notes))
 
 
-def _output_axis(draft: Draft, layer: Layer) -> int | None:
+def _output_axis(draft: EditableModel, layer: Layer) -> int | None:
     """The axis of output channels; None where the weights have none to speak of."""
     node = next(n for n in draft.readers[str(layer.weight)] if n.name == layer.nodes[0])
     if len(draft.readers[str(layer.weight)]) > 1:

@@ -15,15 +15,16 @@ import numpy as np
 
 from seqto.errors import ConfigError
 from seqto.model.prepare import Prepared
-from seqto.transforms.editable_model import Draft, Floats, Link, follow
+from seqto.transforms.editable_model import EditableModel, Floats
+from seqto.transforms.links import Link, find_link
 from seqto.transforms.rescaling import (
     PROVEN,
     Reach,
     check_clip,
     input_ranges,
+    normalise_factors,
     output_ranges,
     rescale,
-    settle,
 )
 from seqto.transforms.transform import Applied, Peaks
 
@@ -57,7 +58,7 @@ class Equalize:
 
     def apply(self, prepared: Prepared, peaks: Peaks) -> Applied:
         """Equalize every pair of layers that allows it. `peaks` are those of this model."""
-        draft = Draft(prepared)
+        draft = EditableModel(prepared)
         links, skipped = _pairs(draft)
         reach = Reach.of(draft, peaks, clip=self.clip)
         changed: set[str] = set()
@@ -80,11 +81,11 @@ class Equalize:
         return Applied(draft.finish(), touched, tuple(skipped), exact)
 
 
-def _pairs(draft: Draft) -> tuple[list[Link], list[tuple[str, str]]]:
+def _pairs(draft: EditableModel) -> tuple[list[Link], list[tuple[str, str]]]:
     """Every layer with the one layer that reads it, and the layers for which there is none."""
     links, skipped = [], []
     for name, layer in draft.weighted.items():
-        found = layer if isinstance(layer, str) else follow(draft, layer)
+        found = layer if isinstance(layer, str) else find_link(draft, layer)
         if isinstance(found, str):
             skipped.append((name, found))
         else:
@@ -92,9 +93,9 @@ def _pairs(draft: Draft) -> tuple[list[Link], list[tuple[str, str]]]:
     return links, skipped
 
 
-def _factors(draft: Draft, link: Link, reach: Reach) -> Floats | str:
+def _factors(draft: EditableModel, link: Link, reach: Reach) -> Floats | str:
     """Factors for the channels between the two layers, or why there are none."""
-    room = reach.room(link)
+    room = reach.headroom(link)
     if isinstance(room, str):
         return room
     free, ceiling = room
@@ -104,7 +105,7 @@ def _factors(draft: Draft, link: Link, reach: Reach) -> Floats | str:
     if not (live & free).any():
         return "no channel between them is alive in both"
     wishes = np.sqrt(np.where(live, second, 1.0) / np.where(live, first, 1.0))
-    wanted = _held(settle(wishes, live, free), reach.between(link))
+    wanted = _held(normalise_factors(wishes, live, free), reach.between(link))
     wanted = np.minimum(wanted, ceiling)
     if np.abs(wanted - 1.0).max() < NEGLIGIBLE:
         return "the ranges of their channels are as even as they can be"

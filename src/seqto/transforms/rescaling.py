@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError
 from seqto.transforms.bounds import bounds_before_clips
-from seqto.transforms.editable_model import Draft, Floats, Link, Reader, Weighted
+from seqto.transforms.editable_model import EditableModel, Floats, Weighted
+from seqto.transforms.links import Link, Reader
 from seqto.transforms.transform import Peaks
 
 # A channel a thousand times off its neighbours has a quarter of an 8-bit step left: beyond that
@@ -28,7 +29,7 @@ CALIBRATED_MARGIN = 0.9  # unseen samples go further than calibration did
 PROVEN_MARGIN = 1.0 - 1e-5  # proofs are in doubles, the model computes in single precision
 
 
-def output_ranges(draft: Draft, layer: Weighted) -> Floats:
+def output_ranges(draft: EditableModel, layer: Weighted) -> Floats:
     """Largest weight of each output channel."""
     values = np.abs(draft.array(layer.weight))
     others = tuple(i for i in range(values.ndim) if i != layer.out_axis)
@@ -36,7 +37,7 @@ def output_ranges(draft: Draft, layer: Weighted) -> Floats:
     return ranges
 
 
-def input_ranges(draft: Draft, reader: Reader) -> Floats:
+def input_ranges(draft: EditableModel, reader: Reader) -> Floats:
     """Largest weight that each of the producer's channels meets."""
     layer, values = reader.layer, np.abs(draft.array(reader.layer.weight))
     if layer.depthwise:
@@ -53,14 +54,14 @@ def per_channel(values: NDArray[Any], repeat: int) -> Floats:
     return largest
 
 
-def rescale(draft: Draft, link: Link, factors: Floats) -> None:
+def rescale(draft: EditableModel, link: Link, factors: Floats) -> None:
     """Multiply the producer's output channels, divide the readers' input channels."""
     _scale_outputs(draft, link, factors)
     for reader in link.readers:
         scale_inputs(draft, reader, 1.0 / factors)
 
 
-def _scale_outputs(draft: Draft, link: Link, factors: Floats) -> None:
+def _scale_outputs(draft: EditableModel, link: Link, factors: Floats) -> None:
     layer = link.producer
     values = draft.array(layer.weight)
     draft.put(layer.weight, values * _along(factors, values.ndim, layer.out_axis))
@@ -76,7 +77,7 @@ def _scale_outputs(draft: Draft, link: Link, factors: Floats) -> None:
         draft.put(name, draft.array(name) * factors)
 
 
-def scale_inputs(draft: Draft, reader: Reader, factors: Floats) -> None:
+def scale_inputs(draft: EditableModel, reader: Reader, factors: Floats) -> None:
     layer, values = reader.layer, draft.array(reader.layer.weight)
     if layer.depthwise:
         spread = np.repeat(factors, layer.outputs // layer.inputs)
@@ -107,7 +108,7 @@ class Reach:
     margin: float
 
     @classmethod
-    def of(cls, draft: Draft, peaks: Peaks, *, clip: str) -> Reach:
+    def of(cls, draft: EditableModel, peaks: Peaks, *, clip: str) -> Reach:
         seen = {name: values.astype(np.float64) for name, values in peaks.items()}
         if clip == CALIBRATED:
             return cls(seen, seen, CALIBRATED_MARGIN)
@@ -130,7 +131,7 @@ class Reach:
                 return per_channel(found, len(found) // link.producer.outputs)
         return None
 
-    def room(self, link: Link) -> tuple[NDArray[np.bool_], Floats] | str:
+    def headroom(self, link: Link) -> tuple[NDArray[np.bool_], Floats] | str:
         """Which channels no Clip ever acts on, and by how much each of these may grow."""
         channels = link.producer.outputs
         free = np.ones(channels, np.bool_)
@@ -143,7 +144,7 @@ class Reach:
                 return f"a clip at {limit.bound:g} lies between and may act in every channel"
             reach = per_channel(known[0], len(known[0]) // channels)
             room = self.margin * limit.bound
-            # a channel that calibration never woke up says nothing about where it would end
+            # channels that are zero on all calibration samples have an unknown range
             within = (reach > 0) & (reach <= room)
             free &= within
             growth = np.where(within, room / np.where(within, reach, 1.0), 1.0)
@@ -153,7 +154,7 @@ class Reach:
         return free, ceiling
 
 
-def settle(wishes: Floats, live: NDArray[np.bool_], free: NDArray[np.bool_]) -> Floats:
+def normalise_factors(wishes: Floats, live: NDArray[np.bool_], free: NDArray[np.bool_]) -> Floats:
     """Wished factors made relative: a factor common to all channels would change nothing.
 
     Channels that cannot move stay at 1, so the others are set in relation to what those wished;

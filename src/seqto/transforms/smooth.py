@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError
 from seqto.model.prepare import Prepared
-from seqto.transforms.editable_model import Draft, Floats, Link, Reader, Weighted, follow
+from seqto.transforms.editable_model import EditableModel, Floats, Weighted
+from seqto.transforms.links import Link, Reader, find_link
 from seqto.transforms.rescaling import (
     PROVEN,
     Reach,
     check_clip,
     input_ranges,
+    normalise_factors,
     per_channel,
     rescale,
     scale_inputs,
-    settle,
 )
 from seqto.transforms.transform import Applied, Peaks
 
@@ -59,12 +60,12 @@ class Smooth:
 
     def apply(self, prepared: Prepared, peaks: Peaks) -> Applied:
         """Smooth the input of every layer that allows it. `peaks` are those of this model."""
-        draft = Draft(prepared)
+        draft = EditableModel(prepared)
         reach = Reach.of(draft, peaks, clip=self.clip)
         skipped: dict[str, str] = {}
         folded: list[Link] = []
         for name, layer in draft.weighted.items():
-            link = layer if isinstance(layer, str) else follow(draft, layer, branches=True)
+            link = layer if isinstance(layer, str) else find_link(draft, layer, branches=True)
             factors = link if isinstance(link, str) else self._fold(draft, link, reach)
             if isinstance(link, str) or isinstance(factors, str):
                 skipped[name if isinstance(link, str) else link.label] = str(factors)
@@ -80,9 +81,9 @@ class Smooth:
         notes = (f"{len(inserted)} Mul inserted: {', '.join(inserted)}",) if inserted else ()
         return Applied(draft.finish(), touched, tuple(skipped.items()), exact, notes)
 
-    def _fold(self, draft: Draft, link: Link, reach: Reach) -> Floats | str:
+    def _fold(self, draft: EditableModel, link: Link, reach: Reach) -> Floats | str:
         """Factors that the producer takes up; of several readers the geometric mean decides."""
-        room = reach.room(link)
+        room = reach.headroom(link)
         if isinstance(room, str):
             return room
         free, ceiling = room
@@ -95,7 +96,7 @@ class Smooth:
             return "no channel between them is alive on the calibration samples"
         logs = [np.log(self._wishes(x, w, live)) for x, w in sides]
         wishes = np.exp(np.mean([x - x[live].mean() for x in logs], axis=0))
-        factors = np.minimum(settle(wishes, live, free), ceiling)
+        factors = np.minimum(normalise_factors(wishes, live, free), ceiling)
         if np.abs(factors - 1.0).max() < NEGLIGIBLE:
             return "the channels between are as even as they can be"
         return factors
@@ -106,7 +107,9 @@ class Smooth:
         wishes: Floats = w ** (1.0 - self.alpha) / x**self.alpha
         return wishes
 
-    def _insert(self, draft: Draft, folded: list[Link], peaks: Mapping[str, Floats]) -> list[str]:
+    def _insert(
+        self, draft: EditableModel, folded: list[Link], peaks: Mapping[str, Floats]
+    ) -> list[str]:
         """Add a Mul for every layer that folding could not serve and that needs one."""
         # a clip leaves some channels as they were: such a layer may need a Mul all the same
         served = {r.layer.name for link in folded if not link.limits for r in link.readers}
@@ -122,7 +125,7 @@ class Smooth:
             live = (x > 0) & (w > 0)
             if not live.any() or x.max() / np.median(x[live]) < self.insert_above:
                 continue
-            factors = settle(self._wishes(x, w, live), live, np.ones_like(live))
+            factors = normalise_factors(self._wishes(x, w, live), live, np.ones_like(live))
             scale_inputs(draft, reader, 1.0 / factors)
             _insert_mul(draft, layer, factors)
             inserted.append(name)
@@ -130,7 +133,7 @@ class Smooth:
 
 
 def _look(
-    draft: Draft, reader: Reader, peaks: Mapping[str, Floats]
+    draft: EditableModel, reader: Reader, peaks: Mapping[str, Floats]
 ) -> tuple[Floats, Floats] | None:
     """A reader's input peaks and weight ranges for each of the producer's channels."""
     layer = reader.layer
@@ -141,7 +144,7 @@ def _look(
     return per_channel(found, reader.repeat), input_ranges(draft, reader)
 
 
-def _insert_mul(draft: Draft, layer: Weighted, factors: Floats) -> None:
+def _insert_mul(draft: EditableModel, layer: Weighted, factors: Floats) -> None:
     """At one factor of the product that makes the layer's input, else at that input.
 
     At a gate of one value a channel the Mul costs next to nothing; and a product that is smooth
@@ -158,17 +161,17 @@ def _insert_mul(draft: Draft, layer: Weighted, factors: Floats) -> None:
     draft.insert_mul(node, index, name=f"{layer.name}/smooth", factors=factors.reshape(shape))
 
 
-def _is_private(draft: Draft, tensor: str) -> bool:
+def _is_private(draft: EditableModel, tensor: str) -> bool:
     return tensor not in draft.public and len(draft.readers[tensor]) == 1
 
 
-def _takes(draft: Draft, tensor: str, layer: Weighted) -> bool:
+def _takes(draft: EditableModel, tensor: str, layer: Weighted) -> bool:
     """A tensor with the layer's input channels that nobody else reads?"""
     shape = draft.shapes.get(tensor, ())
     made = tensor in draft.makers and _is_private(draft, tensor)
     return made and len(shape) == layer.rank == 4 and shape[1] == layer.inputs
 
 
-def _positions(draft: Draft, tensor: str) -> float:
+def _positions(draft: EditableModel, tensor: str) -> float:
     """Values of one channel; infinite where the shape is not known."""
     return math.prod(d or math.inf for d in draft.shapes[tensor][2:])

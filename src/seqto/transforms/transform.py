@@ -87,7 +87,8 @@ def code_of(transform: Transform) -> str:
         value = getattr(transform, item.name)
         if not item.init or value == item.default:
             continue
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        # no plus sign: it joins the names of transforms that follow each other (variants.py)
+        text = str(value).lower() if isinstance(value, bool) else str(value).replace("e+", "e")
         words.append(text if position == 0 else f"{item.name}={text}")
     return "-".join(words)
 

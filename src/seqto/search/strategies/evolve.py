@@ -38,11 +38,11 @@ class Evolve:
         known: list[Trial] = []
         first = Frontier(self.objectives, confirm=self.seeds, rounds=0).search(space, seed=seed)
         yield from _recording(first, known)
-        treatment = min(known, key=damage_of).plan if known else Plan()
+        float_model = min(known, key=damage_of).plan if known else Plan()
         algorithm = self._algorithm(space, known, seed=seed)
         while algorithm.has_next():
             asked = algorithm.ask()
-            plans = [_decoded(space, x, treatment) for x in asked.get("X")]
+            plans = [_decoded(space, x, float_model) for x in asked.get("X")]
             unique = {p.key: p for p in plans}
             notes = (f"generation {algorithm.n_iter or 1}",) * len(unique)
             timed = need_timing(self.objectives)
@@ -118,9 +118,9 @@ def _encoded(space: Space, plan: Plan) -> NDArray[np.int64]:
     return np.array(row)
 
 
-def _decoded(space: Space, row: Sequence[int], treatment: Plan) -> Plan:
+def _decoded(space: Space, row: Sequence[int], float_model: Plan) -> Plan:
     chosen = {x.name: space.menu[x.name][int(i)] for x, i in zip(space.layers, row, strict=True)}
-    return treatment.with_schemes(chosen)
+    return float_model.with_schemes(chosen)
 
 
 def _step_mutation(limits: NDArray[np.int64]) -> Any:

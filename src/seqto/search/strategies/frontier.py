@@ -87,26 +87,26 @@ class Frontier:
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: dict[str, Trial] = {}
-        treatment = yield from self._treatment(space, known)
-        yield from self._run(anchors(space, treatment, timed=self.timed), known)
-        damage = yield from self._probe(space, treatment)
-        profiled = with_anchor_scale(fit(space, damage), known.values(), treatment)
+        float_model = yield from self._choose_float_model(space, known)
+        yield from self._run(anchors(space, float_model, timed=self.timed), known)
+        damage = yield from self._probe(space, float_model)
+        profiled = with_anchor_scale(fit(space, damage), known.values(), float_model)
         model = with_fitted_latency(profiled, known.values())
         swept = self._sweeps(model)
-        chosen = self._spread(model, [treatment.with_schemes(p) for p in swept], known)
+        chosen = self._spread(model, [float_model.with_schemes(p) for p in swept], known)
         yield from self._run([(p, f"swept {i + 1}") for i, p in enumerate(chosen)], known)
-        squeezed = self._squeezed(model, swept, known, treatment)
+        squeezed = self._squeezed(model, swept, known, float_model)
         yield from self._run(squeezed, known)
         for number in range(self.rounds):
             model = with_fitted_latency(profiled, known.values())
             plans = target_plans(
-                model, known, treatment, tolerance=self.tolerance, timed=self.timed
+                model, known, float_model, tolerance=self.tolerance, timed=self.timed
             )
             plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
             yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
         if self.timed:
             model = with_fitted_latency(profiled, known.values())
-            plans = bisect_fastest(model, known, treatment, tolerance=self.tolerance)
+            plans = bisect_fastest(model, known, float_model, tolerance=self.tolerance)
             yield from self._run(plans, known)
 
     def _run(
@@ -124,7 +124,9 @@ class Frontier:
             trials = yield asked
             known.update({t.plan.key: t for t in trials})
 
-    def _treatment(self, space: Space, known: dict[str, Trial]) -> Generator[Ask, Answers, Plan]:
+    def _choose_float_model(
+        self, space: Space, known: dict[str, Trial]
+    ) -> Generator[Ask, Answers, Plan]:
         """Return the transforms that leave the good uniform plan the least damage.
 
         They are a plan without schemes. All are compared with plain rounding: only what wins is
@@ -145,7 +147,7 @@ class Frontier:
         return tried[min(found)[1]].with_schemes({})
 
     def _probe(
-        self, space: Space, treatment: Plan
+        self, space: Space, float_model: Plan
     ) -> Generator[Ask, Answers, dict[tuple[str, Scheme], float]]:
         asked = [
             (layer.name, scheme)
@@ -157,7 +159,7 @@ class Frontier:
         damage: dict[tuple[str, Scheme], float] = {}
         for start in range(0, len(asked), PROBE_BATCH):
             batch = asked[start : start + PROBE_BATCH]
-            plans = tuple(treatment.with_schemes({name: scheme}) for name, scheme in batch)
+            plans = tuple(float_model.with_schemes({name: scheme}) for name, scheme in batch)
             trials = yield Ask(plans, probe=True)
             damage.update({key: damage_of(trial) for key, trial in zip(batch, trials, strict=True)})
         return damage
@@ -203,7 +205,7 @@ class Frontier:
         model: NoiseModel,
         plans: Sequence[Schemes],
         known: Mapping[str, Trial],
-        treatment: Plan,
+        float_model: Plan,
     ) -> list[tuple[Plan, str]]:
         """Plans just under byte limits: the fully quantized model's, and the front's gaps.
 
@@ -219,7 +221,7 @@ class Frontier:
         found: dict[str, tuple[Plan, str]] = {}
         for note, limit in limits.items():
             for plan in self._squeeze_to(model, plans, limit):
-                made = treatment.with_schemes(plan)
+                made = float_model.with_schemes(plan)
                 if made.key not in known:
                     found[made.key] = (made, note)
         return list(found.values())[: self.refine]
@@ -331,13 +333,15 @@ class Frontier:
 # ------------------------------------------------------------------------------------ small tools
 
 
-def anchors(space: Space, treatment: Plan, *, timed: bool = False) -> list[tuple[Plan, str]]:
+def anchors(space: Space, float_model: Plan, *, timed: bool = False) -> list[tuple[Plan, str]]:
     """Plans that anybody would try first: the search must not miss them.
 
     With time among the objectives, also one that tells what changing between floats and integers
     costs: every other layer.
     """
-    plans = [(treatment.with_schemes(good_uniform(space)), "good uniform, rounded for the output")]
+    plans = [
+        (float_model.with_schemes(good_uniform(space)), "good uniform, rounded for the output")
+    ]
     menus = space.menu.values()
     uniform = dict.fromkeys(s.without_output_rounding() for menu in menus for s in menu)
     for scheme in uniform:
@@ -347,16 +351,16 @@ def anchors(space: Space, treatment: Plan, *, timed: bool = False) -> list[tuple
         if scheme.weight is S7 and with_weight(scheme, P8) in uniform:
             continue  # of few layers, which are in p8's uniform plan
         plan = {x.name: uniform_choice(space, x, scheme) for x in space.layers}
-        plans.append((treatment.with_schemes(plan), f"uniform {scheme}"))
+        plans.append((float_model.with_schemes(plan), f"uniform {scheme}"))
     if timed:
         plan = good_uniform(space)
         for layer in space.layers[::2]:
             plan[layer.name] = uniform_choice(space, layer, WeightOnly(S8))
-        plans.append((treatment.with_schemes(plan), "every other layer static"))
+        plans.append((float_model.with_schemes(plan), "every other layer static"))
     return list({plan.key: (plan, note) for plan, note in plans}.values())
 
 
-def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], treatment: Plan) -> NoiseModel:
+def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: Plan) -> NoiseModel:
     """Scale each scheme's weight noise so that its uniform plan costs what was measured.
 
     Saturating kernels err in one direction, so their errors add up faster than squares do;
@@ -368,7 +372,7 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], treatment: Pla
         alike = {s.without_output_rounding() for s in schemes}
         if trial.error is not None or len(alike) != 1:
             continue
-        if trial.plan.with_schemes({}) != treatment:
+        if trial.plan.with_schemes({}) != float_model:
             continue
         plan = scheme_by_layer(model.space, trial.plan)
         noise = model.prices(plan)[0]

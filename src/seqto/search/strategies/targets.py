@@ -63,7 +63,7 @@ class Target:
 def target_plans(
     model: NoiseModel,
     known: Mapping[str, Trial],
-    treatment: Plan,
+    float_model: Plan,
     *,
     tolerance: float,
     timed: bool,
@@ -88,14 +88,14 @@ def target_plans(
             plan = _meet(model, target, max(noise, slack * least[target.name]))
             if plan is None:
                 continue
-            made = treatment.with_schemes(plan)
+            made = float_model.with_schemes(plan)
             if made.key not in known:
                 found.setdefault(made.key, (made, f"{target.name} at {share * tolerance:.1%}"))
     return list(found.values())
 
 
 def bisect_fastest(
-    model: NoiseModel, known: Mapping[str, Trial], treatment: Plan, *, tolerance: float
+    model: NoiseModel, known: Mapping[str, Trial], float_model: Plan, *, tolerance: float
 ) -> list[tuple[Plan, str]]:
     """Plans between the fastest trial that will probably do and a faster one that will not."""
     trials = _measured(known)
@@ -116,7 +116,7 @@ def bisect_fastest(
     found: dict[str, tuple[Plan, str]] = {}
     for damage in np.geomspace(damage_of(best), damage_of(rival), BETWEEN + 2)[1:-1]:
         plan = _meet(model, target, damage / _optimism(model, trials, damage))
-        made = None if plan is None else treatment.with_schemes(plan)
+        made = None if plan is None else float_model.with_schemes(plan)
         if made is not None and made.key not in known:
             note = f"between {best.number} and {rival.number}"
             found.setdefault(made.key, (made, note))

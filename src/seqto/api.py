@@ -251,7 +251,7 @@ def export(
 
 
 def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:
-    """Compare the balanced models of two runs; `worse` is true beyond the margin."""
+    """Compare the balanced models of two runs; `worse` lists objectives beyond the margin."""
     return report_compare.compare(read_report(before), read_report(after), margin=margin)
 
 

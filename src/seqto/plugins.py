@@ -65,10 +65,15 @@ def targets(group: str) -> dict[str, str]:
     return found
 
 
+def kinds(group: str) -> list[str]:
+    """Kinds of a group: the built-in ones, then those of other packages."""
+    return list(targets(group))
+
+
 def kinds_with(group: str, setting: str) -> list[str]:
     """Kinds of a group whose plug-in has a field of this name; those that load here."""
     found = []
-    for kind in targets(group):
+    for kind in kinds(group):
         with contextlib.suppress(Exception):  # another package's plug-in may be broken
             if setting in fields_of(find(group, kind)):
                 found.append(kind)

@@ -58,6 +58,6 @@ def _data_source(text: str) -> tuple[str, Any]:
             return kind, int(value)
         except ValueError as error:
             raise ConfigError(f"--data {text!r}: write random:COUNT") from error
-    if colon and kind in plugins.targets(plugins.DATA) and not Path(text).exists():
+    if colon and kind in plugins.kinds(plugins.DATA) and not Path(text).exists():
         return kind, value
     return ("arrays" if text.endswith((".npz", ".npy")) else "images"), text

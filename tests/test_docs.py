@@ -55,7 +55,7 @@ WRAPPER = """\
 #!{python}
 import sys
 
-from seqto.cli import main
+from seqto.cli.main import main
 
 words = sys.argv[1:]
 if words[0] in ("tune", "demo"):

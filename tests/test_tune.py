@@ -318,7 +318,7 @@ def test_the_gate_stays_shut_when_none_does(done: Done, tmp_path: Path) -> None:
 # Ctrl-C at the moment in which the first trial is printed, however busy the machine is
 INTERRUPTED = """
 import os, signal, sys
-from seqto.cli import main
+from seqto.cli.main import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 write = sys.stdout.write

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import seqto
-from seqto.testing.fakes import small_model
+from seqto.testing import small_model
 
 
 class Recordings:

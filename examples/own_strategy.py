@@ -16,8 +16,7 @@ from typing import ClassVar
 
 import seqto
 from seqto.search.strategy import Ask
-from seqto.testing.fakes import small_feeds, small_model
-from seqto.testing.suites import check_strategy
+from seqto.testing import check_strategy, small_feeds, small_model
 
 
 @dataclass(frozen=True, slots=True)

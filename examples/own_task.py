@@ -16,8 +16,7 @@ import numpy as np
 
 import seqto
 from seqto.tasks.task import Answers
-from seqto.testing.fakes import small_feeds, small_model
-from seqto.testing.suites import check_task
+from seqto.testing import check_task, small_feeds, small_model
 
 
 class PeakReading:

@@ -150,14 +150,14 @@ def _one_job(
     check_settings(settings, task=task, strategy=strategy)
     if settings.model.path is None:
         raise ConfigError("no model is given: pass a path, or set model.path in the config")
-    found = list(fetch(settings))
-    if len(found) != 1:
-        names = ", ".join(f.name for f in found)
+    models = list(fetch(settings))
+    if len(models) != 1:
+        names = ", ".join(f.name for f in models)
         raise ConfigError(
             f"{settings.model.path} names several models ({names}): give one per call; the "
             "command `seqto tune` takes several"
         )
-    return make_job(found[0], out, settings, task=task, strategy=strategy, **given)
+    return make_job(models[0], out, settings, task=task, strategy=strategy, **given)
 
 
 # ------------------------------------------------------------------------------------ with a set-up
@@ -215,10 +215,10 @@ def run_diagnose(job: Job) -> list[Json]:
 def run_quantize(job: Job, output: Path) -> SavedModel:
     """Quantize with the settings' mode and exclusions, without a run."""
     check_output(output, Path(job.fetched.path))
-    plan, made = one_shot.quantize(job, beside=output.parent)
+    plan, model = one_shot.quantize(job, beside=output.parent)
     check_output(output, Path(job.fetched.path))  # again: it may have been made since
-    write_file(output, made.data, error=ConfigError)
-    return SavedModel(str(output), made.size_bytes, made.sha256, len(plan.schemes))
+    write_file(output, model.data, error=ConfigError)
+    return SavedModel(str(output), model.size_bytes, model.sha256, len(plan.schemes))
 
 
 # ---------------------------------------------------------------------------------- of run folders
@@ -254,7 +254,7 @@ def export(
 
 
 def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:
-    """Compare the balanced models of two runs; `worse` is true beyond the margin."""
+    """Compare the balanced models of two runs; `worse` lists objectives beyond the margin."""
     return report_compare.compare(read_report(before), read_report(after), margin=margin)
 
 

@@ -306,9 +306,9 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
         if not last:
             raise ConfigError(f"setting {dotted!r} has no key: write section.key=value")
         target[last] = value
-    made: Settings = _record(Settings, merged, where="")
+    settings: Settings = _record(Settings, merged, where="")
     given = frozenset(f"{section}.{key}" for section in merged for key in merged[section])
-    return dataclasses.replace(made, given=given)
+    return dataclasses.replace(settings, given=given)
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -325,7 +325,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 def differences(old: Json, new: Json, *, free: Collection[str] = ()) -> list[str]:
     """Return the settings that matter and have changed, as `key: was → is`."""
-    found = []
+    changed = []
     free = {*resume_keys(), *free}
     flat_old, flat_new = flatten(old), flatten(new)
     for key in sorted({*flat_old, *flat_new}):
@@ -333,8 +333,8 @@ def differences(old: Json, new: Json, *, free: Collection[str] = ()) -> list[str
             continue
         was, now = flat_old.get(key), flat_new.get(key)
         if was != now and (was, now) not in ((None, {}), ({}, None)):  # an empty table is none
-            found.append(f"{key}: {was!r} → {now!r}")
-    return found
+            changed.append(f"{key}: {was!r} → {now!r}")
+    return changed
 
 
 def flatten(tables: Json, prefix: str = "") -> Json:
@@ -351,23 +351,23 @@ def flatten(tables: Json, prefix: str = "") -> Json:
 def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
     known = {f.name: f for f in dataclasses.fields(record) if f.name != "given"}
     hints = typing.get_type_hints(record)
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in values.items():
         dotted = f"{where}{key}"
         if key not in known:
             if "settings" in known:  # the plug-in's own: study/setup.py refuses what it lacks
-                made["settings"] = {**made.get("settings", {}), key: value}
+                fields["settings"] = {**fields.get("settings", {}), key: value}
                 continue
             raise ConfigError(f"unknown setting {dotted!r}{nearest(key, list(known))}")
         hint = hints[key]
         if dataclasses.is_dataclass(hint):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{dotted} is a table, not {value!r}")
-            made[key] = _record(hint, value, where=f"{dotted}.")
+            fields[key] = _record(hint, value, where=f"{dotted}.")
         else:
-            made[key] = typed(value, hint, dotted=dotted)
-            _check(dotted, made[key])
-    return record(**made)
+            fields[key] = typed(value, hint, dotted=dotted)
+            _check(dotted, fields[key])
+    return record(**fields)
 
 
 def _check(dotted: str, value: Any) -> None:

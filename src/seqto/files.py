@@ -36,20 +36,20 @@ def replacing(
     The content is on the disk before the name points to it: a reader, a kill or a power cut never
     meets half of a file. OSErrors become `error`, in one line.
     """
-    place = Path(path)
-    if "\0" in str(place):
-        raise error(f"cannot write {shown(place)}: a file name cannot hold a null character")
+    target = Path(path)
+    if "\0" in str(target):
+        raise error(f"cannot write {shown(target)}: a file name cannot hold a null character")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         # a name of fixed length: one made from the file's own could be too long
-        handle, name = tempfile.mkstemp(dir=place.parent, prefix=TEMPORARY)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
             os.chmod(name, 0o644)  # mkstemp keeps it to the owner; results are for everybody
-            os.replace(name, place)
+            os.replace(name, target)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(name)
@@ -57,7 +57,7 @@ def replacing(
     except OSError as problem:
         hint = _HINTS.get(problem.errno or 0, "choose another place, or make this one writable")
         reason = problem.strerror or str(problem)
-        raise error(f"cannot write {shown(place)}: {reason}; {hint}") from problem
+        raise error(f"cannot write {shown(target)}: {reason}; {hint}") from problem
 
 
 def write_file(

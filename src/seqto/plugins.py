@@ -59,10 +59,15 @@ def targets(group: str) -> dict[str, str]:
     """Kind → `module:Class`, of the built-in plug-ins and of other packages'."""
     from importlib.metadata import entry_points
 
-    found = dict(BUILT_IN[group])
+    known = dict(BUILT_IN[group])
     for entry in entry_points(group=group):
-        found.setdefault(entry.name, entry.value)
-    return found
+        known.setdefault(entry.name, entry.value)
+    return known
+
+
+def kinds(group: str) -> list[str]:
+    """Kinds of a group: the built-in ones, then those of other packages."""
+    return list(targets(group))
 
 
 def kinds(group: str) -> list[str]:
@@ -72,12 +77,12 @@ def kinds(group: str) -> list[str]:
 
 def kinds_with(group: str, setting: str) -> list[str]:
     """Kinds of a group whose plug-in has a field of this name; those that load here."""
-    found = []
-    for kind in targets(group):
+    takers = []
+    for kind in kinds(group):
         with contextlib.suppress(Exception):  # another package's plug-in may be broken
             if setting in fields_of(find(group, kind)):
-                found.append(kind)
-    return found
+                takers.append(kind)
+    return takers
 
 
 def find(group: str, kind: str) -> Any:

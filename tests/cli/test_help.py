@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,13 @@ def test_a_search_option_of_a_run_is_taken_by_analyze_and_not_listed(
     assert "--max-trials" not in help_of("analyze", capsys=capsys)
     words = ["analyze", "m.onnx", "--out", str(tmp_path), "--strategy", "stepwise"]
     assert getattr(make_parser().parse_args(words), "search.strategy") == "stepwise"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_examples_are_commands(command: str) -> None:
+    text = parsers()[command].epilog or ""
+    for line in [x.strip() for x in text.splitlines() if x.strip().startswith("seqto ")]:
+        assert make_parser().parse_args(shlex.split(line)[1:]).command == command
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,14 +20,14 @@ def settings_from(options: argparse.Namespace) -> Settings:
 
 def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that the command line names, as dotted keys."""
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for option in OPTIONS:
         value = getattr(options, option.setting, None)
         if value is not None:
-            found[option.setting] = _split(option.setting, value) if option.many else value
-    found.update(_data_overrides(options))
-    found.update(dict(parse_assignment(text) for text in options.set))
-    return found
+            overrides[option.setting] = _split(option.setting, value) if option.many else value
+    overrides.update(_data_overrides(options))
+    overrides.update(dict(parse_assignment(text) for text in options.set))
+    return overrides
 
 
 def _split(setting: str, items: list[str]) -> list[str]:
@@ -38,16 +38,16 @@ def _split(setting: str, items: list[str]) -> list[str]:
 
 
 def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     data = getattr(options, "data", None)
     if data:
         key, value = _data_source(data)
-        found[f"data.{key}"] = value
+        overrides[f"data.{key}"] = value
     if getattr(options, "labels", None):
-        found["data.labels"] = options.labels
+        overrides["data.labels"] = options.labels
     if getattr(options, "preset", None):
-        found["data.preprocess.preset"] = options.preset
-    return found
+        overrides["data.preprocess.preset"] = options.preset
+    return overrides
 
 
 def _data_source(text: str) -> tuple[str, Any]:
@@ -58,6 +58,6 @@ def _data_source(text: str) -> tuple[str, Any]:
             return kind, int(value)
         except ValueError as error:
             raise ConfigError(f"--data {text!r}: write random:COUNT") from error
-    if colon and kind in plugins.targets(plugins.DATA) and not Path(text).exists():
+    if colon and kind in plugins.kinds(plugins.DATA) and not Path(text).exists():
         return kind, value
     return ("arrays" if text.endswith((".npz", ".npy")) else "images"), text

@@ -58,20 +58,20 @@ class Arrays:
 
     def __post_init__(self) -> None:
         if isinstance(self.source, Mapping):
-            found = {str(key): np.asarray(value) for key, value in self.source.items()}
+            arrays = {str(key): np.asarray(value) for key, value in self.source.items()}
             where = "the dict of arrays"
         else:
-            found, where = _open(Path(self.source)), str(self.source)
-        for key, array in found.items():
+            arrays, where = _open(Path(self.source)), str(self.source)
+        for key, array in arrays.items():
             if array.dtype.hasobject:
                 raise DataError(f"{key!r} in {where} holds Python objects, not numbers")
-        rows = found.pop(CALIBRATION_KEY, None)
-        label_key = next((key for key in found if _is_label(key, found)), None)
-        labels = found.pop(label_key) if label_key else None
-        if len(found) == 1:
-            found = {"": next(iter(found.values()))}
-        count = _count(found, labels, where=where)
-        object.__setattr__(self, "inputs", found)
+        rows = arrays.pop(CALIBRATION_KEY, None)
+        label_key = next((key for key in arrays if _is_label(key, arrays)), None)
+        labels = arrays.pop(label_key) if label_key else None
+        if len(arrays) == 1:
+            arrays = {"": next(iter(arrays.values()))}
+        count = _count(arrays, labels, where=where)
+        object.__setattr__(self, "inputs", arrays)
         object.__setattr__(self, "labels", None if labels is None else _one_number(labels))
         object.__setattr__(self, "calibration_rows", _checked_rows(rows, count, where=where))
 
@@ -105,9 +105,9 @@ class Arrays:
         }
 
 
-def _is_label(key: str, found: Mapping[str, Array]) -> bool:
-    looks = found[key].ndim == 1 and found[key].dtype.kind in "iu"
-    return len(found) > 1 and (key in LABEL_KEYS or (key in PERHAPS_LABEL_KEYS and looks))
+def _is_label(key: str, arrays: Mapping[str, Array]) -> bool:
+    looks = arrays[key].ndim == 1 and arrays[key].dtype.kind in "iu"
+    return len(arrays) > 1 and (key in LABEL_KEYS or (key in PERHAPS_LABEL_KEYS and looks))
 
 
 def _open(path: Path) -> dict[str, Array]:

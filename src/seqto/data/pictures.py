@@ -48,7 +48,7 @@ class Pictures:
     """All pictures below a folder, sorted by name; decoded to RGB, not yet resized.
 
     labels   a CSV file (a column with the file, a column with the class number), "folders"
-             (class = place of the sub-folder in sorted order), "none", or None: "folders" when
+             (class = position of the sub-folder in sorted order), "none", or None: "folders" when
              every picture lies in one of several sub-folders, else "none"
 
     Rows of the CSV whose picture is not here are counted in `identity`; a picture that the CSV
@@ -101,23 +101,23 @@ def _pictures_in(folder: Path) -> tuple[str, ...]:
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise DataError(f"the picture folder {folder} {what}")
-    found: list[str] = []
+    names: list[str] = []
     try:
-        for place, folders, files in os.walk(folder, onerror=_raise):
+        for parent, folders, files in os.walk(folder, onerror=_raise):
             folders[:] = [name for name in folders if not name.startswith(".")]
-            inner = Path(place).relative_to(folder)
-            found += [
+            inner = Path(parent).relative_to(folder)
+            names += [
                 (inner / name).as_posix()
                 for name in files
                 if name.lower().endswith(SUFFIXES) and not name.startswith(".")
             ]
     except OSError as error:
         raise DataError(f"cannot list the picture folder {folder}: {error}") from error
-    if not found:
+    if not names:
         raise DataError(
             f"no pictures in {folder}: looked for files that end in {', '.join(SUFFIXES)}"
         )
-    return tuple(sorted(found))
+    return tuple(sorted(names))
 
 
 def _raise(error: OSError) -> None:
@@ -147,14 +147,14 @@ def _classes_by_csv(path: Path, files: Sequence[str]) -> tuple[tuple[int, ...], 
     """Return the class of each file, and the number of rows whose picture is not here."""
     table = _read_table(path)
     short = Counter(name.rsplit("/", 1)[-1] for name in files)
-    found: list[int] = []
+    classes: list[int] = []
     missing: list[str] = []
     used: set[str] = set()
     for name in files:
         last = name.rsplit("/", 1)[-1]
         key = name if name in table or short[last] > 1 else last
         if key in table:
-            found.append(table[key])
+            classes.append(table[key])
             used.add(key)
         else:
             missing.append(name)
@@ -163,7 +163,7 @@ def _classes_by_csv(path: Path, files: Sequence[str]) -> tuple[tuple[int, ...], 
             f"{len(missing)} of {len(files)} pictures have no label in {path}, such as "
             f"{', '.join(map(repr, missing[:3]))}: add them, or leave labels out"
         )
-    return tuple(found), len(table) - len(used)
+    return tuple(classes), len(table) - len(used)
 
 
 def _read_table(path: Path) -> Mapping[str, int]:

@@ -91,8 +91,8 @@ class Preprocess:
             raise ConfigError(f"preprocess.std = {list(self.std)} has a zero to divide by")
 
     def to_json(self) -> Json:
-        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Preprocess:
@@ -215,17 +215,17 @@ def prepare_row(
     Pictures are uint8 rows of two or three axes for an input of four. All else passes as it is,
     without preprocessing, in the type that the input takes.
     """
-    row, wanted = np.asarray(value), np.dtype(spec.dtype)
+    row, dtype = np.asarray(value), np.dtype(spec.dtype)
     if row.ndim == len(spec.shape) and row.shape[0] == 1:
         row = row[0]  # a batch of one
-    takes_pixels = wanted.kind == "f" or (wanted == np.uint8 and preprocess is not None)
+    takes_pixels = dtype.kind == "f" or (dtype == np.uint8 and preprocess is not None)
     if row.dtype == np.uint8 and row.ndim in (2, 3) and len(spec.shape) == 4 and takes_pixels:
         if preprocess is None:
             raise InputMismatchError(
                 f"input {spec.name!r} takes {spec.dtype}, the data are uint8 pictures: set "
                 "preprocess (mean, std, channels, layout) or one of its presets"
             )
-        if wanted == np.uint8 and ({*preprocess.mean}, {*preprocess.std}) != ({0.0}, {1.0}):
+        if dtype == np.uint8 and ({*preprocess.mean}, {*preprocess.std}) != ({0.0}, {1.0}):
             raise InputMismatchError(
                 f"input {spec.name!r} takes uint8 pixels: leave preprocess.mean and std out"
             )
@@ -234,52 +234,52 @@ def prepare_row(
         nchw = preprocess.layout == "NCHW"
         _check_shape(spec, (depth, height, width) if nchw else picture.shape, preprocess)
         return picture, True
-    cast = _cast(row, wanted, spec.name)
+    cast = _cast(row, dtype, spec.name)
     _check_shape(spec, cast.shape, None)
     return cast, False
 
 
-def _cast(row: Array, wanted: np.dtype[np.generic], name: str) -> Array:
-    if not np.can_cast(row.dtype, wanted, "same_kind"):
+def _cast(row: Array, dtype: np.dtype[np.generic], name: str) -> Array:
+    if not np.can_cast(row.dtype, dtype, "same_kind"):
         raise InputMismatchError(
-            f"input {name!r} takes {wanted}, the data are {row.dtype}: convert them"
+            f"input {name!r} takes {dtype}, the data are {row.dtype}: convert them"
         )
-    cast = np.ascontiguousarray(row, dtype=wanted)
-    if wanted.kind in "iu" and not np.array_equal(cast, row):
-        raise DataError(f"input {name!r} has values that do not fit into {wanted}")
-    if wanted.kind == "f" and np.isnan(cast).any():
+    cast = np.ascontiguousarray(row, dtype=dtype)
+    if dtype.kind in "iu" and not np.array_equal(cast, row):
+        raise DataError(f"input {name!r} has values that do not fit into {dtype}")
+    if dtype.kind == "f" and np.isnan(cast).any():
         raise DataError(f"input {name!r} has values that are not a number")
     return cast.reshape(row.shape)
 
 
 def _check_shape(spec: InputSpec, got: tuple[int, ...], preprocess: Preprocess | None) -> None:
-    wanted = spec.shape[1:]
-    if _fits(wanted, got) and spec.shape:
+    shape = spec.shape[1:]
+    if _fits(shape, got) and spec.shape:
         return
     hint = "give arrays of that shape, without the batch axis"
     if preprocess is not None:
-        hint = _way_out(wanted, got, preprocess)
+        hint = _way_out(shape, got, preprocess)
     raise InputMismatchError(
-        f"input {spec.name!r} takes {sizes(wanted)} a sample, the data give {sizes(got)}: {hint}"
+        f"input {spec.name!r} takes {sizes(shape)} a sample, the data give {sizes(got)}: {hint}"
     )
 
 
-def _fits(wanted: tuple[int | None, ...], got: tuple[int, ...]) -> bool:
-    pairs = zip(wanted, got, strict=False)
-    return len(wanted) == len(got) and all(w is None or w == g for w, g in pairs)
+def _fits(shape: tuple[int | None, ...], got: tuple[int, ...]) -> bool:
+    pairs = zip(shape, got, strict=False)
+    return len(shape) == len(got) and all(w is None or w == g for w, g in pairs)
 
 
-def _way_out(wanted: tuple[int | None, ...], got: tuple[int, ...], preprocess: Preprocess) -> str:
+def _way_out(shape: tuple[int | None, ...], got: tuple[int, ...], preprocess: Preprocess) -> str:
     other = "NHWC" if preprocess.layout == "NCHW" else "NCHW"
     turned = (*got[1:], got[0]) if preprocess.layout == "NCHW" else (got[2], *got[:2])
-    depths = {"NCHW": wanted[0], "NHWC": wanted[2]}
+    depths = {"NCHW": shape[0], "NHWC": shape[2]}
     depth = depths[preprocess.layout]
-    if _fits(wanted, turned) or (depth not in (1, 3, None) and depths[other] in (1, 3)):
+    if _fits(shape, turned) or (depth not in (1, 3, None) and depths[other] in (1, 3)):
         return f"set preprocess.layout = {other!r}"
     if depth not in (1, 3, None):
         return f"pictures have 1 or 3 channels, for {depth} give float arrays"
     if depth is not None and depth != (1 if preprocess.channels == "GRAY" else 3):
         return f"set preprocess.channels = {'GRAY' if depth == 1 else 'RGB'!r}"
-    height, width = wanted[1:] if preprocess.layout == "NCHW" else wanted[:2]
+    height, width = shape[1:] if preprocess.layout == "NCHW" else shape[:2]
     side = f"{height}" if height == width else f"[{height or '?'}, {width or '?'}]"
     return f"set preprocess.crop = {side} (and preprocess.resize to at least that)"

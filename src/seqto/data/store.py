@@ -78,14 +78,14 @@ class SampleStore:
         folder = Path(folder)
         rows = {name: [int(row) for row in chosen] for name, chosen in splits.items()}
         _check_rows(rows, len(data))
-        wanted: Json = {
+        content: Json = {
             "schema": SCHEMA,
             "data": data.identity(),
             "preprocess": preprocess.to_json() if preprocess else None,
             "inputs": [spec.to_json() for spec in inputs],
             "rows": rows,
         }
-        digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         with contextlib.suppress(DataError):
             there = cls.open(folder)
             if there.identity == digest:
@@ -110,7 +110,7 @@ class SampleStore:
         if values is not None:
             write_file(folder / LABELS, values, error=DataError)
             filled["label_file"] = LABELS
-        _write_record(folder, {**wanted, "identity": digest, "files": written, **filled})
+        _write_record(folder, {**content, "identity": digest, "files": written, **filled})
         return cls.open(folder)
 
     @classmethod
@@ -147,8 +147,8 @@ class SampleStore:
 
     @property
     def preprocess(self) -> Preprocess | None:
-        found = self.record["preprocess"]
-        return Preprocess.from_json(found) if found else None
+        recorded = self.record["preprocess"]
+        return Preprocess.from_json(recorded) if recorded else None
 
     @property
     def unreadable(self) -> tuple[str, ...]:
@@ -170,11 +170,11 @@ class SampleStore:
 
         Class numbers are int64; labels of different shapes are an array of arrays.
         """
-        found = self.record["labels"]
+        labels = self.record["labels"]
         if self.record.get("label_file"):
             values = np.load(self.folder / self.record["label_file"], allow_pickle=False)
-            found = unpack(found, values)
-        return joined(found[slice(*self._span(split))])
+            labels = unpack(labels, values)
+        return joined(labels[slice(*self._span(split))])
 
     @property
     def fixed_batch(self) -> int | None:
@@ -210,9 +210,9 @@ class SampleStore:
             out = {k: np.concatenate([x, *([x[-1:]] * missing)]) for k, x in out.items()}
         return Batch(out, count)
 
-    def feed_rows(self, wanted: int) -> int:
+    def feed_rows(self, rows: int) -> int:
         """Rows of calibration samples to feed at once: the model's fixed batch, or so many."""
-        return min(self.fixed_batch or wanted, self.rows(CALIBRATION))
+        return min(self.fixed_batch or rows, self.rows(CALIBRATION))
 
     def calibration(self) -> Iterator[Batch]:
         """Calibration samples one by one, or by the fixed batch: memory stays that of one run."""
@@ -338,15 +338,15 @@ def _fill(
 
 
 def _by_input(sample: Sample, specs: Sequence[InputSpec]) -> Mapping[str, Array]:
-    wanted = [spec.name for spec in specs]
+    names = [spec.name for spec in specs]
     if len(specs) == 1 and list(sample.inputs) == [""]:
-        return {wanted[0]: sample.inputs[""]}
-    if set(sample.inputs) != set(wanted):
+        return {names[0]: sample.inputs[""]}
+    if set(sample.inputs) != set(names):
         given = (
             ", ".join(repr(name) for name in sample.inputs if name) or "one array without a name"
         )
         raise InputMismatchError(
-            f"the model's inputs are {', '.join(map(repr, wanted))}, the data give {given}: "
+            f"the model's inputs are {', '.join(map(repr, names))}, the data give {given}: "
             "give one array an input, under the input's name, and no others"
         )
     return sample.inputs

@@ -228,7 +228,7 @@ def data_kinds(settings: Settings) -> dict[str, Any]:
     """The data sources that settings name: [data] images = "folder" → {"images": "folder"}."""
     data = settings.data
     chosen: dict[str, Any] = {}
-    for kind in plugins.targets(plugins.DATA):
+    for kind in plugins.kinds(plugins.DATA):
         value = data.settings.get(kind, getattr(data, kind, None))
         if value is not None:
             chosen[kind] = value

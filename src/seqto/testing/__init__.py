@@ -6,6 +6,8 @@ from seqto.testing.fakes import (
     FakeTask,
     InlineExecutor,
     fake_trial,
+    small_feeds,
+    small_model,
     small_space,
 )
 from seqto.testing.suites import (
@@ -14,6 +16,7 @@ from seqto.testing.suites import (
     check_source,
     check_strategy,
     check_task,
+    check_transform,
 )
 
 __all__ = [
@@ -26,6 +29,9 @@ __all__ = [
     "check_source",
     "check_strategy",
     "check_task",
+    "check_transform",
     "fake_trial",
+    "small_feeds",
+    "small_model",
     "small_space",
 ]

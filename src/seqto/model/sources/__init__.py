@@ -23,7 +23,7 @@ def parse_source(text: str, **settings: Any) -> Source:
     can be given.
     """
     kind, colon, _ = text.partition(":")
-    if colon and kind not in PATH_KINDS and kind in plugins.targets(plugins.SOURCES):
+    if colon and kind not in PATH_KINDS and kind in plugins.kinds(plugins.SOURCES):
         plugin = plugins.find(plugins.SOURCES, kind)
         known = plugins.fields_of(plugin)
         return _source(plugin, text, **{k: v for k, v in settings.items() if k in known})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from seqto.errors import ModelError
+from seqto.model.ort_session import open_session
 from seqto.model.prepare import _moved
 
 if TYPE_CHECKING:
@@ -27,15 +28,10 @@ def same_answers(
     original: bytes | str, prepared: bytes, feeds: Mapping[str, NDArray[np.generic]]
 ) -> float:
     """Largest difference between two models' outputs, relative to the outputs' spread."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
     runs = []
     for model in (original, prepared):
         try:
-            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            runs.append(session.run(None, dict(feeds)))
+            runs.append(open_session(model).run(None, dict(feeds)))
         except Exception as error:  # ORT raises many types without a root
             raise ModelError(unfit_samples(feeds, error)) from error
     return max((_moved(a, b) for a, b in zip(*runs, strict=True)), default=0.0)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from seqto.data.store import without_filling
 from seqto.errors import ModelError
+from seqto.model.ort_session import open_session
 from seqto.model.prepare import Prepared
 
 
@@ -24,7 +25,6 @@ def tensors_of(prepared: Prepared) -> list[str]:
 def session_with_outputs(prepared: Prepared, names: Sequence[str], *, exact: bool) -> Any:
     """The float model with inner tensors among its outputs; exact: no kernel is fused."""
     import onnx
-    import onnxruntime as ort
 
     model = onnx.ModelProto()
     model.CopyFrom(prepared.proto)
@@ -32,16 +32,11 @@ def session_with_outputs(prepared: Prepared, names: Sequence[str], *, exact: boo
     for name in names:
         if name not in public:
             model.graph.output.add().name = name
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    if exact:  # as onnxruntime's own calibrators run it: fused kernels move ranges by the last bit
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    else:  # one of several workers that do the same
-        options.intra_op_num_threads = 1
+    # exact: as onnxruntime's own calibrators run it, since fused kernels move ranges by the last
+    # bit; else it is one of several workers that do the same
+    threads = None if exact else 1
     try:
-        return ort.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        return open_session(model.SerializeToString(), threads=threads, optimize=not exact)
     except Exception as error:  # ORT raises many types without a root
         raise ModelError(f"the model does not load for calibration: {error}") from error
 

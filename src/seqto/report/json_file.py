@@ -45,6 +45,7 @@ class _Told:
     int8_products: Json | None = None
     trials: dict[int, Json] = field(default_factory=dict)
     latencies: dict[int, Json] = field(default_factory=dict)
+    footprints: dict[int, Json] = field(default_factory=dict)  # memory and time to load
     measurements: dict[tuple[int, str], Json] = field(default_factory=dict)
     probes: int = 0
     quantized: set[str] = field(default_factory=set)  # layers that some plan does quantize
@@ -140,6 +141,8 @@ def _sort(events: Iterable[Mapping[str, Any]]) -> _Told:
             told.int8_products = {k: event[k] for k in ("result", "operators", "reason")}
         elif kind == "latency":
             told.latencies[event["number"]] = event["latency"]
+        elif kind == "footprint":
+            told.footprints[event["number"]] = {k: event[k] for k in FOOTPRINT}
         elif kind == "measurement":
             measured = event["measurement"]
             told.measurements[event["number"], measured["split"]] = measured
@@ -278,11 +281,16 @@ def _figures(measurement: Mapping[str, Any] | None) -> Json:
     }
 
 
+FOOTPRINT = ("peak_memory_bytes", "load_ms")
+
+
 _CLASSIFIER = ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau")
 
 
-def _latency(latency: Mapping[str, Any] | None) -> Json | None:
-    return dict(latency) if latency else None
+def _latency(
+    latency: Mapping[str, Any] | None, footprint: Mapping[str, Any] | None = None
+) -> Json | None:
+    return {**latency, **(footprint or {})} if latency else None
 
 
 def _loss(measurement: Mapping[str, Any] | None) -> Json | None:
@@ -319,10 +327,13 @@ def _trial(told: _Told, number: int, open_layers: Sequence[str]) -> Json:
         else {
             "loss": _loss(held_out),
             **_figures(held_out),
+            "score_drops": dict(held_out.get("score_drops", {})),
         },
         "size_bytes": trial["size_bytes"],
         "sha256": trial["sha256"],
-        "latency_ms": _latency(told.latencies.get(number, trial.get("latency"))),
+        "latency_ms": _latency(
+            told.latencies.get(number, trial.get("latency")), told.footprints.get(number)
+        ),
         "error": dict(error) if error else None,
         "seconds": trial["seconds"],
         "note": trial.get("note", ""),

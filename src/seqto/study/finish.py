@@ -45,7 +45,9 @@ def finish(job: Job, study: Study) -> None:
     study.time([keys[n] for n in untimed], final=True)
     _settle(job, study, keys)
     report = build_report(study.journal.events)
-    study.confirm([keys[n] for n in sorted(set(report["recommended"].values()))])
+    chosen = [keys[n] for n in sorted(set(report["recommended"].values()))]
+    study.confirm(chosen)
+    study.measure_footprints(chosen)
     best = report["recommended"].get("balanced", report["recommended"].get("loss"))
     profiled = {e["plan_key"] for e in study.journal.events if e["event"] == "profile"}
     if best is not None and keys[best] not in profiled:

@@ -53,6 +53,7 @@ FLOAT_MODEL = "float model"  # the kind of finding that says what stands for it
 
 # steps beside the trials that may fail, as they are named in journal and report
 BATCH, TIMING, REPORT_SPLIT, PROFILE = "batch", "timing", "report split", "profile"
+FOOTPRINT = "footprint"  # memory and time to load; also the event with them
 
 
 RACE_CHUNKS = 40  # parts of the samples after each of which a candidate may be stopped

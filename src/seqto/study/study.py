@@ -24,8 +24,8 @@ from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.pareto import front
 from seqto.study.round_weights import Rounding
-from seqto.study.runner import REPORT_SPLIT, TIMING, OutOfBudget, PlanRunner
-from seqto.study.timing import Clock, Timing, pooled
+from seqto.study.runner import FOOTPRINT, REPORT_SPLIT, TIMING, OutOfBudget, PlanRunner
+from seqto.study.timing import Clock, Timing, pooled, with_footprint
 from seqto.tasks.task import Task
 from seqto.transforms.variants import variant_of
 
@@ -71,6 +71,7 @@ class Study:
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
         self.clock = Clock(executor, timing)
+        self.all_footprints = bool({"peak_memory", "load_time"} & set(race_objectives))
         self.rounding = rounding
         self.began = time.monotonic() if began is None else began
         self.runner = PlanRunner(
@@ -255,6 +256,8 @@ class Study:
                     self.note_failure(TIMING, found, plan_key=key)
                 else:
                     self._record_latency(key, found)
+            if self.all_footprints:
+                self.measure_footprints(chosen)
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
                 break
 
@@ -271,7 +274,28 @@ class Study:
         if isinstance(found, Failure):
             self.note_failure(TIMING, found)
             return None
-        return found
+        footprint = self.clock.footprint(self.runner.float_plan)
+        if isinstance(footprint, Failure):
+            self.note_failure(FOOTPRINT, footprint)
+            return found
+        return with_footprint(found, footprint)
+
+    def measure_footprints(self, keys: Sequence[str]) -> None:
+        """Memory and time to load of timed trials, unless they are known or have failed."""
+        for key in keys:
+            trial = self.trials[key]
+            if trial.latency is None or (FOOTPRINT, key) in self.failed:
+                continue
+            if trial.latency.load_ms is not None:
+                continue
+            found = self.clock.footprint(trial.plan)
+            if isinstance(found, Failure):
+                self.note_failure(FOOTPRINT, found, plan_key=key)
+                continue
+            latency = with_footprint(trial.latency, found)
+            self.trials[key] = dataclasses.replace(trial, latency=latency)
+            figures = {"peak_memory_bytes": found.peak_memory_bytes, "load_ms": found.load_ms}
+            self.write({"event": FOOTPRINT, "number": trial.number, **figures})
 
     def is_settled(self, key: str) -> bool:
         """Whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
@@ -314,6 +338,12 @@ def replayed(events: Sequence[Json]) -> dict[int, Trial]:
             latency = Latency.from_json(event["latency"])
             number = event["number"]
             trials[number] = dataclasses.replace(trials[number], latency=latency)
+        elif event["event"] == FOOTPRINT:
+            trial = trials[event["number"]]
+            if trial.latency is not None:
+                figures = {k: event[k] for k in ("peak_memory_bytes", "load_ms")}
+                latency = dataclasses.replace(trial.latency, **figures)
+                trials[trial.number] = dataclasses.replace(trial, latency=latency)
         elif event["event"] == "measurement":
             found = Measurement.from_json(event["measurement"])
             trial = trials[event["number"]]

@@ -10,7 +10,15 @@ import numpy as np
 
 from seqto.assembly.plan import Plan
 from seqto.execution.executor import Executor, expect, run_all
-from seqto.execution.jobs import Timed, TimePlans
+from seqto.execution.files import FileRef
+from seqto.execution.jobs import (
+    MeasureMemory,
+    MemoryMeasured,
+    ModelSaved,
+    SaveModel,
+    Timed,
+    TimePlans,
+)
 from seqto.records import Failure, Latency
 
 
@@ -39,6 +47,22 @@ class Clock:
             return [result]
         return [self._latency(result, i) for i in range(1, len(plans) + 1)]
 
+    def footprint(self, plan: Plan | None) -> MemoryMeasured | Failure:
+        """Memory and time to load of a model in a process of its own; None: the file as given."""
+        file: FileRef | None = None
+        if plan is not None:
+            # assembled elsewhere, so that the memory of that is not counted
+            (done,) = run_all(self._executor, [SaveModel(plan)])
+            saved = expect(done, ModelSaved)
+            if isinstance(saved, Failure):
+                return saved
+            file = saved.file
+        job = MeasureMemory(file, threads=self.timing.threads)
+        (done,) = run_all(self._executor, [job], alone=True)
+        if file is not None:
+            self._executor.files.discard(file)
+        return expect(done, MemoryMeasured)
+
     def baseline(self, float_plan: Plan | None) -> Latency | Failure:
         result = self._interleaved([], float_plan)
         return result if isinstance(result, Failure) else self._latency(result, 0)
@@ -64,6 +88,12 @@ class Clock:
         return expect(done, Timed)
 
 
+def with_footprint(latency: Latency, found: MemoryMeasured) -> Latency:
+    return dataclasses.replace(
+        latency, peak_memory_bytes=found.peak_memory_bytes, load_ms=found.load_ms
+    )
+
+
 def pooled(earlier: Latency, later: Latency) -> Latency:
     """Two timings of one model, each beside a float session of its own.
 
@@ -83,6 +113,8 @@ def pooled(earlier: Latency, later: Latency) -> Latency:
         ratio_low=min(earlier.ratio_low, later.ratio_low),
         ratio_high=max(earlier.ratio_high, later.ratio_high),
         runs=earlier.runs + later.runs,
+        peak_memory_bytes=later.peak_memory_bytes or earlier.peak_memory_bytes,
+        load_ms=later.load_ms or earlier.load_ms,
     )
 
 
@@ -92,7 +124,6 @@ def latency_from(
     *,
     throughput: float | None = None,
     batch: int | None = None,
-    peak_memory_bytes: int | None = None,
 ) -> Latency:
     """Medians, and the ratio round by round: a busy second slows both of its runs."""
     ours = np.asarray(candidate_ms)
@@ -110,5 +141,4 @@ def latency_from(
         runs=n,
         throughput=None if throughput is None else round(throughput, 2),
         batch=batch,
-        peak_memory_bytes=peak_memory_bytes,
     )

@@ -27,8 +27,9 @@ from seqto.execution.jobs import (
     result_from_json,
     result_to_json,
 )
-from seqto.execution.local.executor import CANCELLED, setup_from_json, setup_to_json
+from seqto.execution.local.executor import CANCELLED
 from seqto.execution.local.pool import revived
+from seqto.execution.local.serve import setup_from_json, setup_to_json
 from seqto.execution.local.worker_process import told
 from seqto.execution.worker import Worker
 from seqto.record.trial import Trial

@@ -57,7 +57,7 @@ class FromIterable:
             inputs, label = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
             named = inputs if isinstance(inputs, Mapping) else {"": inputs}
             arrays = {str(key): np.asarray(value) for key, value in named.items()}
-            return Sample(arrays, None if label is None else int(label), name)
+            return Sample(arrays, _label(label), name)
         except Exception as error:  # the user's code may raise anything; it is reported as its own
             raise UnreadableError(name, f"{type(error).__name__}: {error}") from error
 
@@ -73,6 +73,13 @@ class FromIterable:
             "count": count,
             "digest": digest.hexdigest(),
         }
+
+
+def _label(label: Any) -> Any:
+    """A class number, or an array of what the task compares with."""
+    if label is None:
+        return None
+    return int(label) if np.ndim(label) == 0 else np.asarray(label)
 
 
 def _indexable(items: Any) -> Indexed:
@@ -91,7 +98,8 @@ def _bytes_of(data: FromIterable, index: int) -> bytes:
         sample = data.read(index)
     except DataError:
         return b"unreadable"
-    parts = [f"{index} {sample.label}".encode()]
+    label = None if sample.label is None else np.asarray(sample.label).tolist()
+    parts = [f"{index} {label}".encode()]
     for key, value in sorted(sample.inputs.items()):
         parts += [f"{key} {value.dtype} {value.shape}".encode(), value.tobytes()]
     return b"\0".join(parts)

@@ -185,10 +185,16 @@ class SampleStore:
     def names(self, split: str) -> list[str]:
         return list(self.record["names"][slice(*self._span(split))])
 
-    def labels(self, split: str) -> NDArray[np.int64] | None:
-        """Class numbers, or None where any sample of the split has none."""
+    def labels(self, split: str) -> Any:
+        """Labels as the data gave them, or None where any sample of the split has none.
+
+        An array with one row a sample, or a list of arrays where their shapes differ.
+        """
         found = self.record["labels"][slice(*self._span(split))]
-        return None if not found or None in found else np.array(found, dtype=np.int64)
+        if not found or any(label is None for label in found):
+            return None
+        rows = [np.asarray(label) for label in found]
+        return np.stack(rows) if len({row.shape for row in rows}) == 1 else rows
 
     @property
     def fixed_batch(self) -> int | None:
@@ -318,7 +324,7 @@ def _fill(
     specs = [file.spec for file in files]
     spans: dict[str, tuple[int, int]] = {}
     names: list[str] = []
-    labels: list[int | None] = []
+    labels: list[Any] = []
     bad: list[str] = []
     reasons: list[str] = []
     for split, chosen in rows.items():
@@ -342,7 +348,9 @@ def _fill(
                 for file, (row, picture) in zip(files, prepared, strict=True):
                     file.append(row, picture=picture, planned=total)
                 names.append(sample.name)
-                labels.append(sample.label)
+                labels.append(
+                    sample.label if sample.label is None else np.asarray(sample.label).tolist()
+                )
             if progress:
                 progress(done, total)
         spans[split] = (start, len(names))

@@ -92,7 +92,11 @@ def _tried_menu(
             return frozenset(model_files.op_types(made) - float_ops)
 
         left, findings = support.narrow(
-            place.layers, open_menu, order=order, runs=study.runner.stops, added_ops=added_ops
+            place.layers,
+            open_menu,
+            order=order,
+            runs=study.runner.try_on_device,
+            added_ops=added_ops,
         )
         for finding in findings:
             study.write(finding)

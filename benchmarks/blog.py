@@ -182,7 +182,7 @@ def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
             latency = interleaved(job, store, {n: timed[n] for n in names}, seconds=0.7)
             for name in names:
                 rows[name]["ratio"] = latency[name].ratio
-        accuracy = referee.reference.accuracy
+        accuracy = referee.reference.scores.get("accuracy")
     head = {"model": case.name, "seed": seed, "float_bytes": float_bytes(job)}
     return {**head, "float_accuracy": accuracy, "links": rows}
 

@@ -132,17 +132,18 @@ def run_ours(job: Any, clock: Clock) -> None:
     """A run whose jobs' seconds and trials are noted as they come."""
     import dataclasses
 
-    from seqto.execution.local.pool import Pool, Ticket
+    from seqto.execution.executor import Done
+    from seqto.execution.jobs import Evaluated
+    from seqto.execution.local.executor import LocalExecutor
     from seqto.record.events import Event
 
-    class NotingPool(Pool):
-        def wait(self, timeout_s: float | None = None) -> list[Ticket]:
-            done = super().wait(timeout_s)
-            for ticket in done:
-                found = (ticket.result or {}).get("seconds")
-                if found and ticket.job.get("plan") is not None:
-                    clock.seconds.append({**found, "total": ticket.seconds})
-            return done
+    class NotingExecutor(LocalExecutor):
+        def wait(self, timeout_s: float | None = None) -> list[Done]:
+            ended = super().wait(timeout_s)
+            for done in ended:
+                if isinstance(done.outcome, Evaluated):
+                    clock.seconds.append({**done.outcome.seconds, "total": done.seconds})
+            return ended
 
     def listen(event: Event) -> None:
         if event.tag != "trial":
@@ -161,19 +162,19 @@ def run_ours(job: Any, clock: Clock) -> None:
                 "stopped_early": seen["stopped_early"],
             }
         )
-        for worker in getattr(pools[-1], "_workers", []) if pools else []:
+        for worker in executors[-1]._pool._workers if executors else []:
             clock.worker_bytes = max(clock.worker_bytes, private_bytes(worker.pid))
 
-    pools: list[Pool] = []
+    executors: list[LocalExecutor] = []
 
-    def make_pool(*arguments: Any, **named: Any) -> Pool:
-        pools.append(NotingPool(*arguments, **named))
-        return pools[-1]
+    def make_executor(*arguments: Any, **named: Any) -> LocalExecutor:
+        executors.append(NotingExecutor(*arguments, **named))
+        return executors[-1]
 
-    from seqto.study import open_pool
+    from seqto.study import open_executor
     from seqto.study import run as study_run
 
-    open_pool.Pool = make_pool  # type: ignore[attr-defined]
+    open_executor.LocalExecutor = make_executor  # type: ignore[misc,assignment]
     with contextlib.suppress(ListDone):
         study_run.run(dataclasses.replace(job, listener=listen))
 

@@ -43,19 +43,30 @@ class Referee:
     """The float model's answers on one split; judges other models against them."""
 
     def __init__(self, job: Job, store: SampleStore, split: str) -> None:
-        from seqto.tasks.scoring import Reference
+        from seqto.tasks import scoring
 
         self.job, self.store, self.split = job, store, split
         outputs = self._run(Path(job.fetched.path))
-        self.reference = Reference(split, outputs, store.labels(split), task=job.task)
+        self.reference = scoring.reference_from(
+            job.task,
+            split,
+            [scoring.decode(job.task, outputs)],
+            labels=store.labels(split),
+            about={"output": {}, "caution": None},
+        )
 
     def measure(self, model: bytes) -> Measurement:
-        from seqto.tasks.scoring import Judge
+        from seqto.tasks.scoring import Scorer, decode
 
-        rows = self.reference.rows
-        view = Judge(self.reference, device=self.job.device.name, rows=rows)
-        view.take(0, self._run(model))
-        return view.measurement()
+        scorer = Scorer(
+            self.job.task,
+            self.reference,
+            device=self.job.device.name,
+            rows=self.reference.rows,
+            labels=self.store.labels(self.split),
+        )
+        scorer.add(decode(self.job.task, self._run(model)))
+        return scorer.measurement()
 
     def _run(self, model: bytes | Path) -> list[Any]:
         import numpy as np
@@ -115,8 +126,8 @@ def loss_json(found: Measurement) -> Json:
         "low": found.loss.low,
         "high": found.loss.high,
         "samples": found.loss.samples,
-        "accuracy": found.accuracy,
-        "float_accuracy": found.baseline_accuracy,
+        "accuracy": found.scores.get("accuracy"),
+        "float_accuracy": found.baseline_scores.get("accuracy"),
         "damage": found.damage,
     }
 

@@ -15,6 +15,7 @@ hypervolume against time beside the JSON file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import subprocess
@@ -159,26 +160,40 @@ def started(case: zoo.Case, run: Path, spec: Json) -> tuple[Json, Json]:
 
 def worker_memory(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
     """Private bytes of one worker: idle, with the float model, and with candidates."""
-    from seqto.execution.local.pool import Pool
+    from seqto.assembly.plan import Plan
+    from seqto.execution.files import LocalFiles
+    from seqto.execution.jobs import TryPlan, WorkerSetup
+    from seqto.execution.local.executor import LocalExecutor
+    from seqto.model import outputs
+    from seqto.model.prepare import open_prepared
 
     listing = candidates(case, seed, options)
     job = case.job(options.runs / case.name / f"list-{seed}", {"data.seed": seed})
+    original = Path(job.fetched.path).resolve()
+    prepared = open_prepared(job.out / "variants" / "base" / "model.onnx")
+    judged = outputs.choose(prepared.proto, prepared.layers)
     with samples_of(job) as store:
-        setup = {
-            "folder": str(job.out.resolve()),
-            "original": str(Path(job.fetched.path).resolve()),
-            "samples": str(store.folder.resolve()),
-            "device": job.device_json,
-            "max_opset": None,
-        }
+        places = {f"original/{original.name}": original, "samples": store.folder.resolve()}
+        files = LocalFiles(job.out.resolve(), places)
+        setup = WorkerSetup(
+            files.put(original),
+            (),
+            "samples",
+            store.identity,
+            job.device_json,
+            judged,
+            (judged.position,),
+        )
         rows = store.rows("evaluation")
         found = {}
-        plans = [c["plan"] for c in listing[:: max(1, len(listing) // 4)]]
-        for name, asked in {"float": [None], "candidates": plans}.items():
-            with Pool("seqto.execution.worker:serve", setup, size=1) as pool:
-                pool.map([{"kind": "nothing"}])  # refused, but the worker is up and idle then
-                idle = private_bytes(pool._workers[0].pid)
-                found[name] = _peak(pool, asked, rows) - idle
+        plans = [Plan.from_json(c["plan"]) for c in listing[:: max(1, len(listing) // 4)]]
+        lists: dict[str, Sequence[Plan | None]] = {"float": [None], "candidates": plans}
+        for name, asked in lists.items():
+            with contextlib.closing(LocalExecutor(setup, files)) as executor:
+                executor.submit(TryPlan(Plan.of({"nowhere": "fp16"}), 1))
+                executor.wait()  # it fails, but the worker is up and idle then
+                idle = private_bytes(executor._pool._workers[0].pid)
+                found[name] = _peak(executor, asked, min(rows, 64)) - idle
             found.setdefault("idle", idle)
     libraries = {
         "float": _import_bytes("onnxruntime"),
@@ -194,28 +209,25 @@ def worker_memory(case: zoo.Case, seed: int, options: argparse.Namespace) -> Jso
     }
 
 
-def _peak(pool: Any, plans: Sequence[Any], rows: int) -> int:
-    """Largest private memory while a worker evaluates plans, looked at with every chunk."""
+def _peak(executor: Any, plans: Sequence[Any], rows: int) -> int:
+    """Largest private memory while a worker evaluates plans, looked at again and again."""
+    from seqto.execution.jobs import Evaluate, MakeReference
+    from seqto.records import Failure
+
     peak = 0
-
-    def look(message: Json, _arrays: list[Any]) -> Json | None:
-        nonlocal peak
-        peak = max(peak, private_bytes(pool._workers[0].pid))
-        return {"go": True} if "assembled" in message else None
-
     for plan in plans:
-        job = {
-            "kind": "evaluate",
-            "plan": plan,
-            "split": "evaluation",
-            "rows": min(rows, 64),
-            "batch": 4,
-            "chunk": 4,
-            "threads": 1,
-        }
-        (ticket,) = pool.map([job], look)
-        if ticket.failure is not None:
-            sys.exit(f"a worker failed: {ticket.failure.message}")
+        job: Any = MakeReference(None, "evaluation", 0, rows, 4, 4)
+        if plan is not None:
+            job = Evaluate(plan, "evaluation", rows, 4, 4, None)
+        executor.submit(job)
+        ended: list[Any] = []
+        while not ended:
+            ended = executor.wait(0.01)
+            workers = executor._pool._workers
+            peak = max([peak, *(private_bytes(w.pid) for w in workers)])
+        if isinstance(ended[0].outcome, Failure):
+            sys.exit(f"a worker failed: {ended[0].outcome.message}")
+        executor.files.discard(ended[0].outcome.file)
     return peak
 
 

@@ -79,6 +79,17 @@ def test_a_run_leaves_all_that_was_promised(done: Done) -> None:
     assert str(done.out) in done.printed.replace("\n", "")
 
 
+def test_memory_and_time_to_load_of_what_is_recommended_are_measured(done: Done) -> None:
+    report = done.report
+    chosen = set(report["recommended"].values())
+    timed = [t for t in report["trials"] if t["number"] in chosen]
+    for latency in [report["baseline"]["latency_ms"], *(t["latency_ms"] for t in timed)]:
+        assert latency["peak_memory_bytes"] > 0
+        assert latency["load_ms"] > 0
+    events = runs.read_events(done.out / "journal.jsonl")
+    assert {e["number"] for e in events if e["event"] == "footprint"} == chosen
+
+
 def test_a_worker_has_tried_whether_int8_products_are_exact(done: Done) -> None:
     assert done.report["int8_products"] == saturation.probe(Ort())
     events = [e["event"] for e in runs.read_events(done.out / "journal.jsonl")]

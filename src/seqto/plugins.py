@@ -70,11 +70,6 @@ def kinds(group: str) -> list[str]:
     return list(targets(group))
 
 
-def kinds(group: str) -> list[str]:
-    """Kinds of a group: the built-in ones, then those of other packages."""
-    return list(targets(group))
-
-
 def kinds_with(group: str, setting: str) -> list[str]:
     """Kinds of a group whose plug-in has a field of this name; those that load here."""
     takers = []

@@ -85,3 +85,21 @@ def test_what_holds_no_samples_is_refused(items: Any) -> None:
 def test_identity_changes_with_the_items() -> None:
     seen = [FromIterable([[float(i)], [2.0]]).identity()["digest"] for i in (0, 1, 0)]
     assert seen[0] == seen[2] != seen[1]
+
+
+def test_labels_are_kept_as_they_come(tmp_path: Path) -> None:
+    x = np.zeros((3, 2), np.float32)
+
+    def labels(given: list[Any]) -> Any:
+        data = FromIterable(list(zip(x, given, strict=True)))
+        spec = InputSpec("x", (None, 2))
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        store = SampleStore.build(data, folder, splits={"evaluation": [0, 1, 2]}, inputs=[spec])
+        return store.labels("evaluation")
+
+    assert labels([3, 1, 2]).dtype == np.int64
+    masks = labels([np.eye(2) * i for i in range(3)])
+    np.testing.assert_array_equal(masks[2], np.eye(2) * 2)
+    ragged = labels([[1, 2], [3], np.zeros((0,))])
+    assert [row.tolist() for row in ragged] == [[1, 2], [3], []]
+    assert labels([[1, 2], None, [3]]) is None

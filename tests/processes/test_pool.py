@@ -146,16 +146,16 @@ def test_a_segfault_ends_one_job_and_says_what_was_last_heard() -> None:
     assert bad.result is None
     assert bad.failure is not None
     assert bad.failure.stage == "crash"
-    assert bad.failure.message == "worker died with SIGSEGV; last words: [native] about to fall"
+    assert bad.failure.message == "worker died with SIGSEGV; last output: [native] about to fall"
 
 
 def test_every_other_death_is_a_crash_too() -> None:
     deaths = {
-        "worker died with SIGABRT, without a word": _bad("signal", name="SIGABRT"),
+        "worker died with SIGABRT; no output": _bad("signal", name="SIGABRT"),
         "worker died with SIGKILL (out of memory?), without": _bad("signal", name="SIGKILL"),
-        "worker exited with code 3, without a word": _bad("exit", code=3),
-        "worker exited with code 0, without a word": _bad("exit", code=0),
-        "exited with code 1; last words: eno": _bad("raise", type="SystemExit", message="enough"),
+        "worker exited with code 3; no output": _bad("exit", code=3),
+        "worker exited with code 0; no output": _bad("exit", code=0),
+        "exited with code 1; last output: eno": _bad("raise", type="SystemExit", message="enough"),
     }
     with _pool("misbehave", size=2) as pool:
         *bad, after = pool.map([*deaths.values(), _bad("fine")])
@@ -269,11 +269,11 @@ def test_noise_on_stdout_and_stderr_neither_blocks_nor_corrupts() -> None:
     assert [t.result for t in tickets] == [{"what": "noise"}] * 2 + [{"what": "fine"}]
 
 
-def test_last_words_are_short_and_not_those_of_an_earlier_job() -> None:
+def test_the_last_output_is_short_and_not_those_of_an_earlier_job() -> None:
     with _pool("misbehave") as pool:
         _, bad = pool.map([_bad("noise", lines=500), _bad("exit", code=9)])
         assert bad.failure is not None
-        assert bad.failure.message == "worker exited with code 9, without a word"
+        assert bad.failure.message == "worker exited with code 9; no output"
 
 
 def test_what_a_worker_started_goes_with_it() -> None:

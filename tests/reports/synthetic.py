@@ -266,10 +266,9 @@ def _measurement(
         split=split,
         device="ort-cpu",
         loss=Loss(wrong / samples, low, high, samples, "f" * (samples // 4)),
-        accuracy=0.755 - 0.6 * share if labels else None,
-        baseline_accuracy=0.755 if labels else None,
-        top_k_loss=share / 4,
-        kendall_tau=1 - share,
+        scores={"accuracy": 0.755 - 0.6 * share} if labels else {},
+        baseline_scores={"accuracy": 0.755} if labels else {},
+        figures={"top_k_loss": share / 4, "kendall_tau": 1 - share},
         damage=share * 0.8,
     )
 

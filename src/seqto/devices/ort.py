@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import DeviceError
+from seqto.model.ort_session import CPU, open_session
 from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import Arithmetic
-
-CPU = "CPUExecutionProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +85,23 @@ class Ort:
                 f"this onnxruntime has no {provider} (it has {have}): install the build for it",
                 stage="load",
             )
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
         # Threads that spin after a run steal the cores: from other workers, and in a latency job
         # from the sessions whose turn is next, which doubled their times and made ratios random.
-        spin = "1" if threads == 0 else "0"
-        options.add_session_config_entry("session.intra_op.allow_spinning", spin)
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        if not self.optimize:
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        entries = {
+            "session.intra_op.allow_spinning": "1" if threads == 0 else "0",
+            "session.force_spinning_stop": "1",
+        }
         if strict and provider != CPU:
-            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        if profile is not None:
-            options.enable_profiling = True
-            options.profile_file_prefix = profile
+            entries["session.disable_cpu_ep_fallback"] = "1"
         try:
-            session = ort.InferenceSession(
-                str(model) if isinstance(model, Path) else model,
-                options,
-                providers=[(provider, dict(self.options))],
+            session = open_session(
+                model,
+                provider=provider,
+                provider_options=self.options,
+                threads=threads,
+                optimize=self.optimize,
+                entries=entries,
+                profile=profile,
             )
         except Exception as error:  # ORT raises many types without a root
             raise DeviceError(_first_line(error), stage="load", ops=ops_in(str(error))) from error

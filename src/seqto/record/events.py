@@ -32,6 +32,7 @@ DIAGNOSIS = "diagnosis"
 
 # steps beside the trials that may fail
 BATCH, TIMING, REPORT_SPLIT, PROFILE = "batch", "timing", "report split", "profile"
+FOOTPRINT = "footprint"  # memory and time to load
 
 DONE, BUDGET, INTERRUPTED = "done", "budget", "interrupted"  # reasons of the end
 
@@ -182,6 +183,16 @@ class TrialTimed(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FootprintMeasured(_Event):
+    """Memory and time to load of a timed trial, in a process of its own."""
+
+    tag: ClassVar[str] = "footprint"
+    number: int
+    peak_memory_bytes: int | None
+    load_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class TrialMeasured(_Event):
     """A trial on one more split."""
 
@@ -195,7 +206,7 @@ class StepFailed(_Event):
     """A step beside the trials that failed and is not tried again."""
 
     tag: ClassVar[str] = "failure"
-    step: str  # BATCH, TIMING, REPORT_SPLIT or PROFILE
+    step: str  # BATCH, TIMING, REPORT_SPLIT, PROFILE or FOOTPRINT
     number: int | None  # of the trial
     plan_key: str | None
     failure: Failure
@@ -233,6 +244,7 @@ Event = (
     | ProbeFinished
     | TrialFinished
     | TrialTimed
+    | FootprintMeasured
     | TrialMeasured
     | StepFailed
     | Finding

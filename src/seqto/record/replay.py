@@ -20,6 +20,7 @@ from seqto.record.events import (
     BatchChosen,
     Event,
     Finding,
+    FootprintMeasured,
     Int8ProductsTested,
     LayersRanked,
     PlanProfiled,
@@ -88,6 +89,8 @@ class RunState:
                 self.ended = None
             case TrialTimed():
                 self._add_timing(event)
+            case FootprintMeasured():
+                self._add_footprint(event)
             case TrialMeasured():
                 trial = self._trial(event.number)
                 merged = {**trial.measurements, event.measurement.split: event.measurement}
@@ -139,6 +142,14 @@ class RunState:
         self.ended = None
         # other settings may give other choices: what was not offered before is said anew
         self.findings = [f for f in self.findings if f.kind != MENU]
+
+    def _add_footprint(self, event: FootprintMeasured) -> None:
+        trial = self._trial(event.number)
+        if trial.latency is not None:
+            latency = dataclasses.replace(
+                trial.latency, peak_memory_bytes=event.peak_memory_bytes, load_ms=event.load_ms
+            )
+            self._put(dataclasses.replace(trial, latency=latency))
 
     def _add_timing(self, event: TrialTimed) -> None:
         trial = self._trial(event.number)

@@ -45,7 +45,9 @@ def finish(study: Study) -> None:
     _time(study, [n for n in dict.fromkeys(front) if state.trials[n].latency is None])
     _retime_selected(study)
     chosen = recommend(state)
-    study.confirm([state.trials[n].plan.key for n in sorted(set(chosen.picks.values()))])
+    keys = [state.trials[n].plan.key for n in sorted(set(chosen.picks.values()))]
+    study.confirm(keys)
+    study.measure_footprints(keys)
     if chosen.best is None:
         return
     best = state.trials[chosen.best].plan

@@ -104,7 +104,11 @@ def _tried_menu(
             return frozenset(model_files.op_types(made) - float_ops)
 
         left, unsupported = support.supported_choices(
-            place.layers, open_menu, order=order, runs=study.runner.stops, added_ops=added_ops
+            place.layers,
+            open_menu,
+            order=order,
+            runs=study.runner.try_on_device,
+            added_ops=added_ops,
         )
         for row in unsupported:
             study.append(Finding(UNSUPPORTED, row.message, tuple(row.layers), row.figures))

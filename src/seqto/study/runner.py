@@ -207,7 +207,7 @@ class PlanRunner:
         A device may not take the file as it was given (TVM and pads that are computed) and yet
         take it with its constants folded.
         """
-        if self.float_plan is not None or self.stops(Plan()) is not None:
+        if self.float_plan is not None or self.try_on_device(Plan()) is not None:
             return False
         message = (
             f"the float model as given does not run on {self.device.name} ({failure.message}); "
@@ -227,7 +227,7 @@ class PlanRunner:
 
     # --------------------------------------------------------------------------------- the plans
 
-    def stops(self, plan: Plan) -> Failure | None:
+    def try_on_device(self, plan: Plan) -> Failure | None:
         """What stops a plan from running one sample on the device, if anything does."""
         (done,) = run_all(self.executor, [TryPlan(plan, self.batch)])
         return done.outcome if isinstance(done.outcome, Failure) else None

@@ -19,9 +19,11 @@ from seqto.execution.executor import Executor
 from seqto.model import outputs as model_outputs
 from seqto.record import events
 from seqto.record.events import (
+    FOOTPRINT,
     REPORT_SPLIT,
     TIMING,
     Event,
+    FootprintMeasured,
     ProbeFinished,
     StepFailed,
     TrialFinished,
@@ -36,7 +38,7 @@ from seqto.search.strategy import Ask, Strategy
 from seqto.selection.objectives import can_race
 from seqto.study.round_weights import Rounding
 from seqto.study.runner import OutOfBudget, PlanRunner
-from seqto.study.timing import Clock, Timing
+from seqto.study.timing import Clock, Timing, with_footprint
 from seqto.tasks.task import Task
 from seqto.transforms.variants import variant_of
 
@@ -79,6 +81,7 @@ class Study:
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
         self.clock = Clock(executor, timing)
+        self.all_footprints = bool({"peak_memory", "load_time"} & set(race_objectives))
         self.rounding = rounding
         self.began = time.monotonic() if began is None else began
         self.state = replay(journal.events)
@@ -239,6 +242,8 @@ class Study:
                     self.note_failure(TIMING, found, plan_key=key)
                 else:
                     self.append(self.state.timing_event(self.trials[key].number, found))
+            if self.all_footprints:
+                self.measure_footprints(chosen)
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
                 break
 
@@ -247,7 +252,25 @@ class Study:
         if isinstance(found, Failure):
             self.note_failure(TIMING, found)
             return None
-        return found
+        footprint = self.clock.footprint(self.runner.float_plan)
+        if isinstance(footprint, Failure):
+            self.note_failure(FOOTPRINT, footprint)
+            return found
+        return with_footprint(found, footprint)
+
+    def measure_footprints(self, keys: Sequence[str]) -> None:
+        """Measure memory and time to load of timed trials, unless known or failed before."""
+        for key in keys:
+            trial = self.trials[key]
+            if trial.latency is None or self.state.has_failed(FOOTPRINT, key):
+                continue
+            if trial.latency.load_ms is not None:
+                continue
+            found = self.clock.footprint(trial.plan)
+            if isinstance(found, Failure):
+                self.note_failure(FOOTPRINT, found, plan_key=key)
+            else:
+                self.append(FootprintMeasured(trial.number, found.peak_memory_bytes, found.load_ms))
 
     def is_settled(self, key: str) -> bool:
         """Whether a trial was timed twice, in this or an earlier run, or cannot be timed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,15 @@ import numpy as np
 
 from seqto.assembly.plan import Plan
 from seqto.execution.executor import Executor, expect, run_all
-from seqto.execution.jobs import Timed, TimePlans
+from seqto.execution.files import FileRef
+from seqto.execution.jobs import (
+    MeasureMemory,
+    MemoryMeasured,
+    ModelSaved,
+    SaveModel,
+    Timed,
+    TimePlans,
+)
 from seqto.records import Failure, Latency
 
 
@@ -38,6 +47,22 @@ class Clock:
             return [result]
         return [self._latency(result, i) for i in range(1, len(plans) + 1)]
 
+    def footprint(self, plan: Plan | None) -> MemoryMeasured | Failure:
+        """Memory and time to load of a model in a process of its own; None: the file as given."""
+        file: FileRef | None = None
+        if plan is not None:
+            # assembled elsewhere, so that the memory of that is not counted
+            (done,) = run_all(self._executor, [SaveModel(plan)])
+            saved = expect(done, ModelSaved)
+            if isinstance(saved, Failure):
+                return saved
+            file = saved.file
+        job = MeasureMemory(file, threads=self.timing.threads)
+        (done,) = run_all(self._executor, [job], alone=True)
+        if file is not None:
+            self._executor.files.discard(file)
+        return expect(done, MemoryMeasured)
+
     def baseline(self, float_plan: Plan | None) -> Latency | Failure:
         result = self._interleaved([], float_plan)
         return result if isinstance(result, Failure) else self._latency(result, 0)
@@ -63,13 +88,18 @@ class Clock:
         return expect(done, Timed)
 
 
+def with_footprint(latency: Latency, found: MemoryMeasured) -> Latency:
+    return dataclasses.replace(
+        latency, peak_memory_bytes=found.peak_memory_bytes, load_ms=found.load_ms
+    )
+
+
 def latency_from(
     float_ms: Sequence[float],
     candidate_ms: Sequence[float],
     *,
     throughput: float | None = None,
     batch: int | None = None,
-    peak_memory_bytes: int | None = None,
 ) -> Latency:
     """Medians, and the ratio round by round: a busy second slows both of its runs."""
     ours = np.asarray(candidate_ms)
@@ -87,5 +117,4 @@ def latency_from(
         runs=n,
         throughput=None if throughput is None else round(throughput, 2),
         batch=batch,
-        peak_memory_bytes=peak_memory_bytes,
     )

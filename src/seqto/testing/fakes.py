@@ -27,9 +27,10 @@ from seqto.execution.jobs import (
     result_from_json,
     result_to_json,
 )
-from seqto.execution.local.executor import CANCELLED, setup_from_json, setup_to_json
-from seqto.execution.local.pool import revived
-from seqto.execution.local.worker_process import told
+from seqto.execution.local.executor import CANCELLED
+from seqto.execution.local.pool import error_of
+from seqto.execution.local.serve import setup_from_json, setup_to_json
+from seqto.execution.local.worker_process import failure_json
 from seqto.execution.worker import Worker
 from seqto.record.trial import Trial
 from seqto.records import (
@@ -268,7 +269,7 @@ class InlineExecutor:
         try:
             worker = self._worker = self._worker or Worker(*setup_from_json(self._setup))
         except Exception as error:
-            raise revived(told(error), "setting up a worker") from error
+            raise error_of(failure_json(error), "setting up a worker") from error
         signals = InlineSignals(is_stopped=lambda: handle in self._stopped)
         began = time.monotonic()
         outcome: Result | Failure
@@ -276,9 +277,9 @@ class InlineExecutor:
             result = worker.run(job_from_json(job), signals)
             outcome = result_from_json(json.loads(json.dumps(result_to_json(result))))
         except Exception as error:
-            said = told(error)
+            said = failure_json(error)
             if "bug" in said:
-                raise revived(said, "a job") from error
+                raise error_of(said, "a job") from error
             outcome = Failure.from_json(said)
         return Done(handle, outcome, time.monotonic() - began, signals.noted)
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-from seqto.execution import codec
 from seqto.execution.executor import Done, Handle
 from seqto.execution.files import LocalFiles
 from seqto.execution.jobs import (
     Job,
     MeasureMemory,
     WorkerSetup,
-    job_from_json,
     job_to_json,
     result_from_json,
-    result_to_json,
 )
 from seqto.execution.local.pool import Pool, Ticket
-from seqto.execution.local.worker_process import Channel, Handler
-from seqto.records import Failure, Json
+from seqto.execution.local.serve import setup_to_json
+from seqto.records import Failure
 
 CANCELLED = Failure("cancelled", "the job was cancelled")
 
@@ -47,7 +43,7 @@ class LocalExecutor:
         self.slots, self.files = slots, files
         told = setup_to_json(setup, files)
         self._new_pool: Callable[[int], Pool] = lambda size: Pool(
-            "seqto.execution.local.executor:serve",
+            "seqto.execution.local.serve:serve",
             told,
             size=size,
             timeout_s=timeout_s,
@@ -132,51 +128,3 @@ def _done(handle: Handle, ticket: Ticket) -> Done:
         else result_from_json(ticket.result)
     )
     return Done(handle, outcome, ticket.seconds, dict(ticket.note))
-
-
-# ------------------------------------------------------------------------------- in the worker
-
-
-def setup_to_json(setup: WorkerSetup, files: LocalFiles) -> Json:
-    """What a worker process of this machine is given: the set-up, and where its files are."""
-    return {
-        "root": str(files.root.resolve()),
-        "elsewhere": {name: str(path.resolve()) for name, path in files.elsewhere.items()},
-        "setup": codec.encode(setup),
-    }
-
-
-def setup_from_json(data: Json) -> tuple[WorkerSetup, LocalFiles]:
-    elsewhere = {name: Path(path) for name, path in data["elsewhere"].items()}
-    setup: WorkerSetup = codec.decode(WorkerSetup, data["setup"])
-    return setup, LocalFiles(Path(data["root"]), elsewhere)
-
-
-class ChannelSignals:
-    """`Signals` over the channel to the main process."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-
-    def alive(self) -> None:
-        self._channel.send({})
-
-    def note(self, found: Json) -> None:
-        self._channel.send(found)
-
-    @property
-    def stopped(self) -> bool:
-        return self._channel.stopped
-
-
-def serve(data: Json) -> Handler:
-    """Set up a worker; the target of the pool."""
-    from seqto.execution.worker import Worker
-
-    worker = Worker(*setup_from_json(data))
-
-    def handle(job: Json, channel: Channel) -> Json:
-        result = worker.run(job_from_json(job), ChannelSignals(channel))
-        return result_to_json(result)
-
-    return handle

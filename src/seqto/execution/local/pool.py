@@ -45,7 +45,7 @@ TICK_S = 0.2  # how often deadlines, memory and deaths are looked at
 GRACE_S = 2.0  # how long a worker may take to die or to leave
 
 
-LAST_WORDS_BYTES = 1000  # of stdout and stderr that a failure quotes
+LAST_OUTPUT_BYTES = 1000  # of stdout and stderr that a failure quotes
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +78,7 @@ class Pool:
         if size < 1:
             raise ValueError(f"a pool of {size} workers")
         if memory_bytes is not None and not os.path.exists("/proc/self/statm"):
-            raise ConfigError("a memory cap needs Linux's /proc: leave it out on this system")
+            raise ConfigError("device.memory_mb needs Linux's /proc: leave it out on this system")
         self._target = target
         self._setup = json.loads(json.dumps(setup))  # a copy, and proof that it can travel
         self.size = size
@@ -121,7 +121,7 @@ class Pool:
 
     def wait(self, timeout_s: float | None = None) -> list[Ticket]:
         """Tickets that are done, at least one unless the time passes or nothing is under way."""
-        self._forgive(time.monotonic() - self._left_at)
+        self._extend_deadlines(time.monotonic() - self._left_at)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             while True:
@@ -130,7 +130,7 @@ class Pool:
                 if self._finished or not busy:
                     break
                 left = TICK_S if deadline is None else max(0.0, deadline - time.monotonic())
-                self._turn(min(left, TICK_S))
+                self._poll(min(left, TICK_S))
                 if deadline is not None and time.monotonic() >= deadline:
                     break
         finally:
@@ -162,7 +162,7 @@ class Pool:
         deadline = time.monotonic() + GRACE_S
         while any(not w.has_exited() for w in leaving) and time.monotonic() < deadline:
             for worker in leaving:
-                worker.listen()  # a full stderr pipe would keep it from leaving
+                worker.drain_output()  # a full stderr pipe would keep it from leaving
             time.sleep(0.005)
         for worker in list(self._workers):
             self._end(worker)
@@ -190,7 +190,7 @@ class Pool:
             worker = _Worker(self._target)
             self._workers.append(worker)
             self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)
-            self._selector.register(worker.words_fd, selectors.EVENT_READ, worker)
+            self._selector.register(worker.output_fd, selectors.EVENT_READ, worker)
             self._send(worker, "setup", self._setup)
             starting += 1
 
@@ -205,27 +205,27 @@ class Pool:
                 events |= selectors.EVENT_WRITE
         self._selector.modify(worker.wire.socket, events, worker)
 
-    def _turn(self, timeout_s: float) -> None:
-        """Serve what is ready, then look after the silent."""
+    def _poll(self, timeout_s: float) -> None:
+        """Serve what is ready, then check deadlines, memory and deaths."""
         for key, mask in self._selector.select(timeout_s):
             worker: _Worker = key.data
             if worker not in self._workers:
                 continue  # ended a moment ago, in this very loop
-            if key.fileobj == worker.words_fd:
-                if not worker.listen():
-                    self._selector.unregister(worker.words_fd)
+            if key.fileobj == worker.output_fd:
+                if not worker.drain_output():
+                    self._selector.unregister(worker.output_fd)
                 continue
             if mask & selectors.EVENT_WRITE:
                 self._flush(worker)
             if mask & selectors.EVENT_READ:
-                self._hear(worker)
+                self._read_frame(worker)
         now = time.monotonic()
         if now - self._checked_at >= TICK_S * 0.9:
             self._checked_at = now
             for worker in list(self._workers):
-                self._look_after(worker, now)
+                self._check_health(worker, now)
 
-    def _hear(self, worker: _Worker) -> bool:
+    def _read_frame(self, worker: _Worker) -> bool:
         """Serve one frame; False when none was complete."""
         worker.heard_at = time.monotonic()
         try:
@@ -239,27 +239,27 @@ class Pool:
             worker.ready = True
         elif frame.kind == "failure" and not worker.ready:
             self._end(worker)
-            raise revived(frame.body, f"setting up {self._target}")
+            raise error_of(frame.body, f"setting up {self._target}")
         elif frame.kind == "message":
             if worker.ticket is not None:
                 worker.ticket.note.update(frame.body)
         elif frame.kind == "failure" and "bug" in frame.body:
             self._finish(worker)
-            raise revived(frame.body, f"a job of {self._target}")
+            raise error_of(frame.body, f"a job of {self._target}")
         elif frame.kind == "failure":
             self._finish(worker, failure=Failure.from_json(frame.body))
         else:
             self._finish(worker, result=frame.body)
         return True
 
-    def _forgive(self, seconds: float) -> None:
-        """Nobody listened for so long: it is no worker's silence."""
+    def _extend_deadlines(self, seconds: float) -> None:
+        """Extend all deadlines by the time that the main process did not poll."""
         for worker in self._workers:
             worker.heard_at += seconds
 
-    def _look_after(self, worker: _Worker, now: float) -> None:
+    def _check_health(self, worker: _Worker, now: float) -> None:
         if worker.has_exited():
-            while self._hear(worker):  # its last frames may still be in the socket
+            while self._read_frame(worker):  # its last frames may still be in the socket
                 pass
             if worker in self._workers:  # no end of file: a child of its holds the socket open
                 self._lost(worker)
@@ -280,15 +280,15 @@ class Pool:
         exited = worker.has_exited()
         code = self._end(worker)
         how = f"died with {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        self._bury(worker, "crash", f"worker {how if exited else 'closed its channel'}")
+        self._fail_job_of(worker, "crash", f"worker {how if exited else 'closed its channel'}")
 
     def _ended_for(self, worker: _Worker, stage: str, what: str) -> None:
         self._end(worker)
-        self._bury(worker, stage, f"worker was killed: {what}")
+        self._fail_job_of(worker, stage, f"worker was killed: {what}")
 
-    def _bury(self, worker: _Worker, stage: str, what: str) -> None:
-        words = worker.last_words()
-        message = f"{what}; last words: {words}" if words else f"{what}, without a word"
+    def _fail_job_of(self, worker: _Worker, stage: str, what: str) -> None:
+        output = worker.last_output()
+        message = f"{what}; last output: {output}" if output else f"{what}; no output"
         if worker.ticket:
             self._finish(worker, failure=Failure(stage, message))
         elif not worker.has_served:  # it never got a job: the next one would end the same way
@@ -309,7 +309,7 @@ class Pool:
         self._workers.remove(worker)
         self._selector.unregister(worker.wire.socket)
         with contextlib.suppress(KeyError):  # gone already when its stderr has ended
-            self._selector.unregister(worker.words_fd)
+            self._selector.unregister(worker.output_fd)
         return worker.end()
 
 
@@ -319,8 +319,8 @@ class _Worker:
     def __init__(self, target: str) -> None:
         ours, theirs = socket.socketpair()
         sentry_fd, self._lifeline_fd = os.pipe()  # nothing is written: its end is the message
-        self.words_fd, stderr_fd = os.pipe()
-        os.set_blocking(self.words_fd, False)
+        self.output_fd, stderr_fd = os.pipe()
+        os.set_blocking(self.output_fd, False)
         command = [sys.executable, "-P", "-u", "-m", "seqto.execution.local.pool", target]
         command += [str(theirs.fileno()), str(sentry_fd), str(os.getpid())]
         try:
@@ -343,28 +343,28 @@ class _Worker:
         self.ticket: Ticket | None = None
         self.has_served = False  # got a job at least once
         self.began_at = self.heard_at = time.monotonic()
-        self._words = b""
+        self._output = b""
 
     def begin(self, ticket: Ticket) -> None:
-        """Take a job; earlier noise is not its last words."""
-        self.listen()
-        self._words = b""
+        """Take a job; what was written before is not its output."""
+        self.drain_output()
+        self._output = b""
         self.ticket, self.has_served = ticket, True
         self.began_at = self.heard_at = time.monotonic()
 
-    def listen(self) -> bool:
+    def drain_output(self) -> bool:
         """Drain stdout and stderr, keep the end; False when nobody writes there any more."""
         while True:
             try:
-                chunk = os.read(self.words_fd, 1 << 16)
+                chunk = os.read(self.output_fd, 1 << 16)
             except BlockingIOError:
                 return True
             if not chunk:
                 return False
-            self._words = (self._words + chunk)[-LAST_WORDS_BYTES:]
+            self._output = (self._output + chunk)[-LAST_OUTPUT_BYTES:]
 
-    def last_words(self) -> str:
-        return self._words.decode("utf-8", "replace").strip()
+    def last_output(self) -> str:
+        return self._output.decode("utf-8", "replace").strip()
 
     def has_exited(self) -> bool:
         """Looks without reaping: while unreaped, the group's number belongs to nobody else."""
@@ -380,9 +380,9 @@ class _Worker:
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
             self._process.wait(GRACE_S)
-        self.listen()
+        self.drain_output()
         self.wire.socket.close()
-        os.close(self.words_fd)
+        os.close(self.output_fd)
         os.close(self._lifeline_fd)
         code = self._process.returncode
         return -int(signal.SIGKILL) if code is None else code
@@ -421,14 +421,14 @@ def _signal_name(number: int) -> str:
     return known.get(number, f"signal {number}")
 
 
-def revived(told: Json, where: str) -> Exception:
+def error_of(failure: Json, where: str) -> Exception:
     """The worker's error, as main raises it: a SeqtoError as itself, all else as a bug."""
-    if "bug" in told:
-        return RuntimeError(f"{where} failed in a worker:\n{told['bug']}")
-    message = f"{where}: {told['message']}"
-    kind = getattr(errors, told["type"], SeqtoError)
-    if kind is DeviceError or told["type"] == "MemoryError":
-        found = Failure.from_json(told)
+    if "bug" in failure:
+        return RuntimeError(f"{where} failed in a worker:\n{failure['bug']}")
+    message = f"{where}: {failure['message']}"
+    kind = getattr(errors, failure["type"], SeqtoError)
+    if kind is DeviceError or failure["type"] == "MemoryError":
+        found = Failure.from_json(failure)
         return DeviceError(message, stage=found.stage, ops=found.ops, layers=found.layers)
     return kind(message) if issubclass(kind, SeqtoError) else SeqtoError(message)
 

@@ -45,7 +45,7 @@ class Channel:
         try:
             frame = self._wire.read()
         except (EOFError, ConnectionError):
-            _vanish()
+            _kill_own_group()
         if frame is not None and frame.kind == "stop":
             self._stopped = True
         return True
@@ -69,7 +69,7 @@ def serve(target: str, *, channel_fd: int, sentry_fd: int, main_pid: int) -> Non
         module, _, name = target.partition(":")
         handle = getattr(importlib.import_module(module), name)(first.body) if first else None
     except Exception as error:
-        _post(wire, Frame("failure", told(error)))
+        _post(wire, Frame("failure", failure_json(error)))
     if handle is not None:
         _post(wire, Frame("ready", {}))
         while job := _next(wire):
@@ -85,10 +85,10 @@ def _outcome(handle: Handler, job: Frame, wire: Wire) -> Frame:
         json.dumps(result)  # what cannot travel is the handler's mistake: name it there
         return Frame("result", result)
     except Exception as error:
-        return Frame("failure", told(error))
+        return Frame("failure", failure_json(error))
 
 
-def told(error: Exception) -> Json:
+def failure_json(error: Exception) -> Json:
     """What main needs to know: a Failure, plus the traceback where it is a bug."""
     stage = getattr(error, "stage", "run")
     if isinstance(error, PlanError):
@@ -120,7 +120,7 @@ def _post(wire: Wire, frame: Frame) -> None:
     try:
         wire.flush()
     except ConnectionError:
-        _vanish()
+        _kill_own_group()
 
 
 def _readable(wire: Wire, timeout_s: float | None) -> bool:
@@ -129,8 +129,8 @@ def _readable(wire: Wire, timeout_s: float | None) -> bool:
     return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
 
-def _vanish() -> NoReturn:
-    """Main is gone in the middle of a job: nobody wants the rest, nor what was started for it."""
+def _kill_own_group() -> NoReturn:
+    """Kill this process group: the main process exited during a job."""
     os.killpg(0, signal.SIGKILL)
     raise SystemExit(1)
 
@@ -153,5 +153,5 @@ def _die_with_main(main_pid: int) -> None:
     """Linux: the kernel kills this process when main's thread ends; the sentry does the rest."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != main_pid:  # it went before the kernel was told
-        _vanish()
+    if os.getppid() != main_pid:  # main exited before prctl was called
+        _kill_own_group()

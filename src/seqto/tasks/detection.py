@@ -10,7 +10,7 @@ import numpy as np
 
 from seqto.errors import ConfigError
 from seqto.tasks.answers import Answers, Floats, Outputs, Values, spans
-from seqto.tasks.boxes import Boxes, by_score, changed, match_boxes, nms, pooled
+from seqto.tasks.boxes import Boxes, areas, by_score, changed, match_boxes, nms, pooled
 from seqto.tasks.coco_map import coco_scores
 from seqto.tasks.decoders import ACTIVATIONS, BOX_FORMATS, Candidates, Shape, find_decoder
 from seqto.tasks.guess_decoder import guess_decoder
@@ -159,7 +159,8 @@ class Detection:
         else:
             rows = np.nonzero(scores >= self.score)[0]
             picked = Boxes(boxes[rows], scores[rows], found.classes[sample][rows])
-        usable = np.isfinite(picked.boxes).all(axis=1)
+        # a box without an area would not even match itself
+        usable = np.isfinite(picked.boxes).all(axis=1) & (areas(picked.boxes) > 0)
         picked = picked.take(np.nonzero(usable)[0])
         if len(picked) > CANDIDATES:
             picked = picked.take(by_score(picked.scores)[:CANDIDATES])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,15 +221,19 @@ def _mask_of(note: Json, picture: _Picture) -> NDArray[np.bool_]:
         raise ConfigError(
             "masks of COCO data need pycocotools: pip install 'seqto[detection]'"
         ) from error
-    shape, given = note["segmentation"], (picture.height, picture.width)
+    shape, size = note["segmentation"], [picture.height, picture.width]
     try:
-        if isinstance(shape, list):
-            parts = rle.merge(rle.frPyObjects(shape, *given))
-        else:
-            parts = rle.frPyObjects(shape, *given) if isinstance(shape["counts"], list) else shape
-        found: NDArray[np.bool_] = np.asarray(rle.decode(parts), dtype=bool)
+        if isinstance(shape, dict) and list(shape["size"]) != size:
+            raise ValueError(f"its size is {shape['size']}, the picture's {size}")
+        with warnings.catch_warnings():
+            # pycocotools 2.0.11 has an array class of numpy 1's interface
+            warnings.simplefilter("ignore", DeprecationWarning)
+            if isinstance(shape, list):
+                packed = rle.merge(rle.frPyObjects(shape, *size))
+            else:
+                plain = isinstance(shape["counts"], list)
+                packed = rle.frPyObjects(shape, *size) if plain else shape
+            found: NDArray[np.bool_] = np.asarray(rle.decode(packed), dtype=bool)
     except Exception as error:  # compiled code that raises nearly anything on wrong lists
-        raise UnreadableError(picture.name, f"a mask cannot be drawn ({error})") from error
-    if found.shape != given:
-        raise UnreadableError(picture.name, f"a mask has {found.shape}, the picture {given}")
+        raise UnreadableError(picture.name, f"a mask cannot be drawn ({error!r})") from error
     return found

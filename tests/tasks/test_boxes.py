@@ -104,7 +104,13 @@ def test_suppression_over_several_blocks_is_the_textbooks() -> None:
     assert rows(nms(found, overlap=0.45, most=200)) == greedy(found, 0.45, 200)
 
 
-def test_matching_takes_the_strongest_pair_first_and_each_box_once() -> None:
+def test_the_strongest_box_takes_the_partner_that_it_overlaps_most() -> None:
+    a = boxes_of((0, 0, 10, 10, 0.9, 0))
+    b = boxes_of((0, 0, 10, 6, 0.8, 0), (0, 0, 10, 9, 0.5, 0))
+    assert match_boxes(a, b, match=0.5) == [(0, 1)]
+
+
+def test_the_stronger_of_two_boxes_is_matched_and_each_box_once() -> None:
     a = boxes_of((0, 0, 10, 10, 0.9, 0), (0, 0, 10, 9, 0.3, 0))
     b = boxes_of((0, 0, 10, 8, 0.8, 0))
     assert match_boxes(a, b, match=0.5) == [(0, 0)]

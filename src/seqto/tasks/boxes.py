@@ -95,14 +95,14 @@ def _suppressed(found: Boxes, a: Rows, b: Rows, overlap: float) -> NDArray[np.bo
 def match_boxes(a: Boxes, b: Boxes, *, match: float) -> list[tuple[int, int]]:
     """Return pairs of one box of `a` and one of `b`: same class, IoU ≥ `match`, each used once.
 
-    Greedy: the pair with the highest sum of scores first, then the highest IoU. Exchanging `a` and
-    `b` gives the same pairs, so that no model is favoured.
+    Greedy: the strongest box of either set takes the free box of the other that it overlaps most,
+    then the next. Exchanging `a` and `b` gives the same pairs, so that no model is favoured.
     """
     if not len(a) or not len(b):
         return []
     table = iou(a.boxes, b.boxes)
     left, right = np.nonzero((table >= match) & (a.classes[:, None] == b.classes[None]))
-    strength = np.asarray(a.scores, np.float64)[left] + np.asarray(b.scores, np.float64)[right]
+    strength = np.maximum(np.asarray(a.scores)[left], np.asarray(b.scores)[right])
     # the last two keys make ties independent of which set comes first
     keys = (np.maximum(left, right), np.minimum(left, right), -table[left, right], -strength)
     pairs: list[tuple[int, int]] = []

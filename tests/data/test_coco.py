@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from seqto.data.coco import Coco
+from seqto.data.geometry import stretch_fit
 from seqto.errors import ConfigError, DataError
 
 CATEGORIES = [{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person"}]
@@ -57,6 +58,13 @@ def test_boxes_are_corners_and_classes_are_places_among_the_categories(two: Coco
     assert empty.boxes.shape == (0, 4)
     assert last.classes.tolist() == [1, 0]
     assert last.crowd.tolist() == [False, True]
+
+
+def test_a_label_has_its_boxes_in_input_pixels(two: Coco) -> None:
+    fit = stretch_fit(30, 40, sides=(60, 20))
+    assert two.objects(0).table(fit).tolist() == [[0.5, 4, 5.5, 44, 0, 0]]
+    assert two.objects(1).table(fit).shape == (0, 6)
+    assert two.objects(2).table(fit)[:, 4:].tolist() == [[1, 0], [0, 1]]
 
 
 def test_each_file_has_its_folder(two: Coco) -> None:

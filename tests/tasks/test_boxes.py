@@ -95,13 +95,15 @@ def test_suppression_twice_is_suppression_once(found: Boxes, overlap: float) -> 
 
 def test_suppression_over_several_blocks_is_the_textbooks() -> None:
     rng = np.random.default_rng(0)
-    corner = rng.uniform(0, 200, (1500, 2))
+    corner = rng.uniform(0, 200, (1500, 2)).round()
     found = Boxes(
-        np.concatenate([corner, corner + rng.uniform(5, 60, (1500, 2))], axis=1),
+        np.concatenate([corner, corner + rng.uniform(40, 90, (1500, 2))], axis=1),
         rng.random(1500),
         rng.integers(0, 3, 1500),
     )
-    assert rows(nms(found, overlap=0.45, most=200)) == greedy(found, 0.45, 200)
+    kept = rows(nms(found, overlap=0.45, most=200))
+    assert kept == greedy(found, 0.45, 200)
+    assert min(row[4] for row in kept) < 0.8, "boxes of later blocks are among them"
 
 
 def test_the_strongest_box_takes_the_partner_that_it_overlaps_most() -> None:
@@ -116,11 +118,19 @@ def test_the_stronger_of_two_boxes_is_matched_and_each_box_once() -> None:
     assert match_boxes(a, b, match=0.5) == [(0, 0)]
 
 
-@pytest.mark.parametrize(("shift", "kind", "pairs"), [(0, 0, 1), (0, 1, 0), (5, 0, 0), (2, 0, 1)])
-def test_a_match_needs_the_class_and_the_overlap(shift: int, kind: int, pairs: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "kind", "pairs"), [(10, 0, 1), (10, 1, 0), (4.9, 0, 0), (5, 0, 1), (6, 0, 1)]
+)
+def test_a_match_needs_the_class_and_the_overlap(width: float, kind: int, pairs: int) -> None:
     a = boxes_of((0, 0, 10, 10, 0.9, 0))
-    b = boxes_of((shift, 0, 10 + shift, 10, 0.9, kind))
+    b = boxes_of((0, 0, width, 10, 0.9, kind))
     assert len(match_boxes(a, b, match=0.5)) == pairs
+
+
+def test_ties_do_not_depend_on_which_set_comes_first() -> None:
+    two, three = (boxes_of(*[(0, 0, 9, 9, 0.5, 0)] * n) for n in (2, 3))
+    pairs = match_boxes(two, three, match=0.5)
+    assert sorted(pairs) == sorted((i, j) for j, i in match_boxes(three, two, match=0.5))
 
 
 @given(a=some_boxes(), b=some_boxes(), match=st.sampled_from([0.1, 0.5, 0.9]))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqto.errors import ConfigError
-from seqto.tasks.answers import Answers
+from seqto.tasks.answers import Answers, spans
 from seqto.tasks.coco_map import coco_results, coco_truth
 from seqto.tasks.detection import Detection
 from seqto.tasks.settings import make_task
@@ -59,6 +59,19 @@ def test_the_decoder_is_guessed_where_none_is_given() -> None:
     assert Detection().decode(outputs).values["classes"].tolist() == [1]
     with pytest.raises(ConfigError, match=r"no decoder fits the outputs 'y' \[1, 10\]"):
         Detection().decode({"y": np.zeros((1, 10))})
+
+
+def test_outputs_may_come_without_names() -> None:
+    outputs = {
+        "boxes": np.array([[BOX, FAR]], float),
+        "labels": np.array([[1, 2]]),
+        "scores": np.array([[0.9, 0.1]]),
+    }
+    wanted = Detection("ssd").decode(outputs)
+    found = Detection("ssd", names=tuple(outputs)).decode(list(outputs.values()))
+    assert found.values["classes"].tolist() == wanted.values["classes"].tolist() == [1]
+    yolo = yolov8_output([(BOX, 0.5, 1)])
+    assert Detection("yolov8").decode(list(yolo.values())).lengths.tolist() == [1]
 
 
 def test_boxes_of_a_model_that_has_suppressed_itself_are_not_suppressed_again() -> None:
@@ -201,6 +214,24 @@ def test_perfect_answers_score_1_and_none_score_0() -> None:
     assert Detection().scores(right, labels) == pytest.approx({"mAP": 1.0, "AP50": 1.0})
     assert Detection().scores(answers([], []), labels) == {"mAP": 0.0, "AP50": 0.0}
     assert Detection().scores(right, answers([], [], scores=False)) == {}
+
+
+def test_labels_may_be_one_table_a_picture() -> None:
+    pytest.importorskip("pycocotools")
+    found, labels = made_up(2)
+    values = labels.values
+    table = np.column_stack([values["boxes"], values["classes"], values["crowd"]])
+    tables = [table[items] for items in spans(labels.lengths)]
+    assert Detection().scores(found, tables) == Detection().scores(found, labels)
+
+
+def test_boxes_in_a_crowd_are_no_errors() -> None:
+    pytest.importorskip("pycocotools")
+    inside = [((300 + 10 * k, 300, 308 + 10 * k, 320), 0.9, 1) for k in range(3)]
+    found = answers([(BOX, 0.5, 1), *inside])
+    for crowd, wanted in ((2, 1.0), (0, 0.0)):
+        labels = answers([(BOX, 0, 1), (FAR, crowd, 1)], scores=False)
+        assert (Detection().scores(found, labels)["AP50"] == pytest.approx(1)) == bool(wanted)
 
 
 def test_results_have_cocos_format() -> None:

@@ -22,6 +22,12 @@ def test_squared_distances_survive_the_sketch() -> None:
     assert abs((found / wanted).mean() - 1) < 0.04
 
 
+def test_a_change_of_all_numbers_is_not_counted_many_times_over() -> None:
+    """Without signs the sums would add up: 30 numbers a sum, so 30 times too much."""
+    found = count_sketch(np.full((1, 30_000), 0.1), width=1024)
+    assert (found**2).sum() == pytest.approx(300, rel=0.18)
+
+
 def test_few_numbers_stay_as_they_are() -> None:
     values = np.arange(12.0).reshape(2, 6)
     assert np.array_equal(count_sketch(values, width=6), values)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqto.data.geometry import Fit
 from seqto.data.pictures import NO_LABELS, Pictures
 from seqto.data.preprocess import UnreadableError
 from seqto.errors import ConfigError, DataError
@@ -32,6 +33,10 @@ class Objects:
     boxes: NDArray[np.float64]  # (k, 4)
     classes: NDArray[np.int64]  # (k,): place of the category among all, sorted by id
     crowd: NDArray[np.bool_]  # (k,): a group that is not told apart; found or not, it is no error
+
+    def table(self, fit: Fit) -> NDArray[np.float64]:
+        """Return rows x1, y1, x2, y2 in input pixels, class, crowd: the label of a picture."""
+        return np.column_stack([fit.to_input(self.boxes), self.classes, self.crowd])
 
 
 @dataclass(frozen=True, slots=True)

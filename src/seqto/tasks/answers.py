@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 Values = NDArray[Any]
 Floats = NDArray[np.float64]
-Outputs = Mapping[str, Values]  # by output name, in the model's order; first axis: samples
+Outputs = Mapping[str, Values] | Sequence[Values]  # in the model's order; first axis: samples
+Named = Mapping[str, Values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,20 @@ class Answers:
         inner = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         items = np.repeat(starts, lengths) + inner
         return Answers({name: value[items] for name, value in self.values.items()}, lengths)
+
+
+def named(outputs: Outputs, names: Sequence[str] = ()) -> Named:
+    """Return outputs by name; without names they are called by their position."""
+    if isinstance(outputs, Mapping):
+        return outputs
+    if len(names) != len(outputs):
+        names = [str(position) for position in range(len(outputs))]
+    return dict(zip(names, outputs, strict=True))
+
+
+def label_values(labels: Any, key: str) -> Values:
+    """Return labels that are one array, or the value of that name of labels in answers' form."""
+    return np.asarray(labels.values[key] if isinstance(labels, Answers) else labels)
 
 
 def spans(lengths: Values) -> list[slice]:

@@ -103,8 +103,9 @@ def match_boxes(a: Boxes, b: Boxes, *, match: float) -> list[tuple[int, int]]:
     table = iou(a.boxes, b.boxes)
     left, right = np.nonzero((table >= match) & (a.classes[:, None] == b.classes[None]))
     strength = np.maximum(np.asarray(a.scores)[left], np.asarray(b.scores)[right])
-    # the last two keys make ties independent of which set comes first
-    keys = (np.maximum(left, right), np.minimum(left, right), -table[left, right], -strength)
+    # of two pairs with a common box the lower number of the other box decides a tie: a rule that
+    # does not ask which set comes first
+    keys = (right, left, -table[left, right], -strength)
     pairs: list[tuple[int, int]] = []
     used_a: set[int] = set()
     used_b: set[int] = set()

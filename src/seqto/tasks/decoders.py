@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import ConfigError, ModelError, nearest
-from seqto.tasks.answers import Outputs
+from seqto.tasks.answers import Named
 
 Numbers = NDArray[Any]
 Size = tuple[int, int]  # height, width of the input
@@ -48,27 +48,27 @@ class Shape:
     normalised: bool = False
 
 
-Decoder = Callable[[Outputs, Shape], Candidates]
+Decoder = Callable[[Named, Shape], Candidates]
 
 
 # ------------------------------------------------------------------------------------ YOLO's heads
 
 
-def yolov8(outputs: Outputs, shape: Shape) -> Candidates:
+def yolov8(outputs: Named, shape: Shape) -> Candidates:
     """n × (4 + classes) × cells: centre, size in input pixels, class scores of 0–1."""
     values = _three_axes(_first(outputs), "yolov8", "n × (4 + classes) × cells")
     cells = values.transpose(0, 2, 1)
     return Candidates(_from_centre(cells[..., :4]), _classes(cells, 4, shape, "yolov8"))
 
 
-def yolov5(outputs: Outputs, shape: Shape) -> Candidates:
+def yolov5(outputs: Named, shape: Shape) -> Candidates:
     """n × cells × (5 + classes): centre, size in input pixels, objectness, class scores."""
     values = _three_axes(_first(outputs), "yolov5", "n × cells × (5 + classes)")
     scores = _classes(values, 5, shape, "yolov5") * values[..., 4:5]
     return Candidates(_from_centre(values[..., :4]), scores)
 
 
-def yolox(outputs: Outputs, shape: Shape) -> Candidates:
+def yolox(outputs: Named, shape: Shape) -> Candidates:
     """n × cells × (5 + classes): offsets in the cell and log sizes in strides of 8, 16, 32."""
     values = _three_axes(_first(outputs), "yolox", "n × cells × (5 + classes)")
     size = shape.size or square_of(values.shape[1])
@@ -86,7 +86,7 @@ def yolox(outputs: Outputs, shape: Shape) -> Candidates:
     return Candidates(boxes, _classes(values, 5, shape, "yolox") * values[..., 4:5])
 
 
-def fastestdet(outputs: Outputs, shape: Shape) -> Candidates:
+def fastestdet(outputs: Named, shape: Shape) -> Candidates:
     """n × (5 + classes) × H × W: objectness (0–1), x, y, w, h (raw), softmax over classes.
 
     One class a cell: the best. The score is objectness^0.6 · class^0.4, as its authors have it.
@@ -111,7 +111,7 @@ def fastestdet(outputs: Outputs, shape: Shape) -> Candidates:
 # ------------------------------------------------------------------------- boxes and scores apart
 
 
-def boxes_scores(outputs: Outputs, shape: Shape) -> Candidates:
+def boxes_scores(outputs: Named, shape: Shape) -> Candidates:
     """Two outputs: boxes n × cells × 4 (or n × cells × 1 × 4) and scores n × cells × classes."""
     boxes_name, scores_name = _box_and_score(outputs)
     boxes = outputs[boxes_name]
@@ -129,7 +129,7 @@ def boxes_scores(outputs: Outputs, shape: Shape) -> Candidates:
     return Candidates(_corners(boxes, shape), activated)
 
 
-def ssd(outputs: Outputs, shape: Shape) -> Candidates:
+def ssd(outputs: Named, shape: Shape) -> Candidates:
     """Boxes n × m × 4, scores n × m, classes n × m, and a count where the model gives one."""
     names = ssd_names({name: value.shape for name, value in outputs.items()})
     if names is None:
@@ -149,7 +149,7 @@ def ssd(outputs: Outputs, shape: Shape) -> Candidates:
     return Candidates(_corners(boxes, shape), scores, classes)
 
 
-def after_nms(outputs: Outputs, shape: Shape) -> Candidates:
+def after_nms(outputs: Named, shape: Shape) -> Candidates:
     """m × 6 a sample: x1, y1, x2, y2, score, class. m × 7: sample, x1, y1, x2, y2, class, score."""
     values = np.asarray(_first(outputs))
     columns = values.shape[-1]
@@ -197,7 +197,7 @@ def find_decoder(decode: str) -> Decoder:
     if not callable(function):
         raise ConfigError(f"task.decode = {decode!r} names no function")
 
-    def decode_own(outputs: Outputs, _shape: Shape) -> Candidates:
+    def decode_own(outputs: Named, _shape: Shape) -> Candidates:
         try:
             boxes, scores = (np.asarray(value) for value in function(outputs))
         except Exception as error:  # a user's function
@@ -245,7 +245,7 @@ def ssd_names(shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, str] | 
     return found if complete and max(ranks) < 3 else None
 
 
-def _box_and_score(outputs: Outputs) -> tuple[str, str]:
+def _box_and_score(outputs: Named) -> tuple[str, str]:
     boxes = [name for name, value in outputs.items() if value.ndim > 2 and value.shape[-1] == 4]
     # four classes look like boxes too: the name decides
     boxes.sort(key=lambda name: "box" not in name.lower())
@@ -263,7 +263,7 @@ def _box_and_score(outputs: Outputs) -> tuple[str, str]:
     return boxes[0], others[0]
 
 
-def _first(outputs: Outputs) -> Numbers:
+def _first(outputs: Named) -> Numbers:
     return np.asarray(next(iter(outputs.values())))
 
 

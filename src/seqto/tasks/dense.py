@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from seqto.errors import DataError
-from seqto.tasks.answers import Answers, Floats, Outputs, Values
+from seqto.tasks.answers import Answers, Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_count
 from seqto.tasks.sketch import STRIDED_VALUES, strided
@@ -22,6 +23,8 @@ class Dense:
     k-th. `signal` keeps at most 4,096 (32 KiB).
     """
 
+    one_output: ClassVar[bool] = True
+    signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     output: str | None = None
     max_values: int = 256 * 256
 
@@ -48,10 +51,10 @@ class Dense:
         """Return ‖answer − reference‖ / ‖reference‖ per sample, at most 1."""
         return relative_error(reference.values["values"], answers.values["values"])
 
-    def scores(self, answers: Answers, labels: Answers) -> Mapping[str, float]:
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return MAE and R² over all numbers; labels have the output's shape."""
         found = answers.values["values"].astype(np.float64)
-        wanted = self._thin(labels.values["values"], self.max_values).astype(np.float64)
+        wanted = self._thin(label_values(labels, "values"), self.max_values).astype(np.float64)
         if found.shape != wanted.shape:
             raise DataError(
                 f"labels have {wanted.shape[1]} numbers a sample, the output {found.shape[1]}: "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from seqto.errors import ConfigError
-from seqto.tasks.answers import Answers, Floats, Outputs, Values, spans
+from seqto.tasks.answers import Answers, Floats, Named, Outputs, Values, named, spans
 from seqto.tasks.boxes import Boxes, areas, by_score, changed, match_boxes, nms, pooled
 from seqto.tasks.coco_map import coco_scores
 from seqto.tasks.decoders import ACTIVATIONS, BOX_FORMATS, Candidates, Shape, find_decoder
@@ -33,6 +34,8 @@ class Detection:
     IoU does not change when the axes are scaled.
     """
 
+    one_output: ClassVar[bool] = False
+    signal_bytes: ClassVar[int] = 8 * SKETCH
     decoder: str | None = keyed("decode")  # name or package.module:function; None: by the shapes
     classes: int | None = None
     score: float = 0.25  # a box counts from this score on
@@ -44,6 +47,7 @@ class Detection:
     box_format: str = "xyxy"
     activation: str = "none"
     normalised: bool = False
+    names: tuple[str, ...] = ()  # of the outputs, where these come without names
 
     def __post_init__(self) -> None:
         for name in ("score", "nms", "match"):
@@ -129,12 +133,18 @@ class Detection:
         """Return the share of changed boxes over all pictures."""
         return pooled(*self._matched(reference, answers))
 
-    def scores(self, answers: Answers, labels: Answers) -> Mapping[str, float]:
-        """Return COCO's mAP and AP50; labels are boxes, classes and crowd in input pixels."""
-        return coco_scores(answers, labels)
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        """Return COCO's mAP and AP50; labels are boxes in input pixels, classes and crowd.
+
+        They come as answers do, or as one table of `box_labels` a picture.
+        """
+        given = labels if isinstance(labels, Answers) else box_labels(labels)
+        return coco_scores(answers, given)
 
     def _candidates(self, outputs: Outputs) -> Candidates:
-        chosen = dict([choose_output(outputs, self.output)]) if self.output else outputs
+        chosen: Named = named(outputs, self.names)
+        if self.output is not None:
+            chosen = dict([choose_output(chosen, self.output)])
         shape = Shape(
             self.classes, self.size, self.box_format, self.activation, normalised=self.normalised
         )
@@ -191,6 +201,20 @@ class Detection:
             maps = [_splat(corners[:, k : k + 2], weights, classes) for k in (0, 2)]
             rows.append(np.concatenate(maps))
         return np.stack(rows) if rows else np.zeros((0, 2 * GRID * GRID))
+
+
+def box_labels(tables: Sequence[Values]) -> Answers:
+    """Return labels of pictures: each a table with rows x1, y1, x2, y2, class, crowd (0 or 1)."""
+    rows = [np.asarray(table, dtype=np.float64).reshape(-1, 6) for table in tables]
+    joined = np.concatenate([np.zeros((0, 6)), *rows])
+    return Answers(
+        {
+            "boxes": joined[:, :4],
+            "classes": joined[:, 4].astype(np.int64),
+            "crowd": joined[:, 5] > 0,
+        },
+        np.array([len(table) for table in rows], dtype=np.int64),
+    )
 
 
 def _splat(points: Values, weights: Floats, classes: Values) -> Floats:

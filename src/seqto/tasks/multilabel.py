@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from seqto.errors import ConfigError, DataError
-from seqto.tasks.answers import Answers, Floats, Outputs, Values
+from seqto.tasks.answers import Answers, Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.sketch import STRIDED_VALUES, count_sketch
 
@@ -17,6 +18,8 @@ from seqto.tasks.sketch import STRIDED_VALUES, count_sketch
 class MultiLabel:
     """Answers are the labels with a score of `threshold` or more (0 for logits)."""
 
+    one_output: ClassVar[bool] = True
+    signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     output: str | None = None
     threshold: float = 0.5
 
@@ -50,9 +53,9 @@ class MultiLabel:
         found: Floats = np.where(union > 0, 1.0 - common / np.maximum(union, 1), 0.0)
         return found
 
-    def scores(self, answers: Answers, labels: Answers) -> Mapping[str, float]:
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return micro F1, and macro F1 over the labels that the truth or the model gives."""
-        found, wanted = answers.values["labels"], np.asarray(labels.values["labels"], dtype=bool)
+        found, wanted = answers.values["labels"], label_values(labels, "labels").astype(bool)
         if found.shape != wanted.shape:
             raise DataError(
                 f"labels have shape {list(wanted.shape)}, the answers {list(found.shape)}: give "

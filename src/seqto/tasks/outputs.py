@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 from seqto.errors import ConfigError, nearest
+from seqto.tasks.answers import Outputs, Values
 
-T = TypeVar("T")
 
+def choose_output(outputs: Outputs, output: str | None) -> tuple[str, Values]:
+    """Return the output that the setting names, or the first.
 
-def choose_output(outputs: Mapping[str, T], output: str | None) -> tuple[str, T]:
-    """Return the output that the setting names, or the first."""
+    Outputs without names are the chosen one alone: whoever ran the model has chosen it.
+    """
+    if not isinstance(outputs, Mapping):
+        return output or "the first", outputs[0]
     if output is None:
         return next(iter(outputs.items()))
     if output not in outputs:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from seqto.errors import ConfigError, ModelError
-from seqto.tasks.answers import Answers, Floats, Outputs, Values
+from seqto.tasks.answers import Answers, Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_choice, check_count, keyed
 from seqto.tasks.sketch import STRIDED_VALUES, strided
@@ -25,6 +26,8 @@ class Segmentation:
     column counts. `signal` keeps at most 4,096 numbers of the map (32 KiB).
     """
 
+    one_output: ClassVar[bool] = True
+    signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     decoder: str | None = keyed("decode")  # mask or classes; None: by the output's shape
     output: str | None = None
     threshold: float = 0.5  # mask: a pixel belongs to the object from this value on
@@ -83,18 +86,18 @@ class Segmentation:
         pairs = zip(reference.values["mask"], answers.values["mask"], strict=True)
         return np.array([1.0 - self._iou(a, b) for a, b in pairs], dtype=np.float64)
 
-    def figures(self, reference: Answers, answers: Answers) -> Mapping[str, float]:
-        """Return the share of pixels that changed."""
+    def figures(self, reference: Answers, answers: Answers) -> Mapping[str, Floats]:
+        """Return the share of pixels that changed, per sample."""
         changed = reference.values["mask"] != answers.values["mask"]
-        return {"pixels_changed": float(changed.mean()) if changed.size else 0.0}
+        return {"pixels_changed": changed.reshape(len(changed), -1).mean(axis=1)}
 
-    def scores(self, answers: Answers, labels: Answers) -> Mapping[str, float]:
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return mIoU: of an object, the mean over pictures; of classes, over the classes.
 
         Labels are masks n × H × W of any size: the nearest pixel of the label counts.
         """
         masks = answers.values["mask"]
-        wanted = nearest(labels.values["mask"], masks.shape[1:])
+        wanted = nearest(label_values(labels, "mask"), masks.shape[1:])
         if not masks.size:
             return {}
         if self._binary(masks):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -250,6 +252,12 @@ def test_mAP_has_thresholds_of_its_own() -> None:  # noqa: N802
     task = Detection("yolov8", nms=0.45)
     assert task.for_labels(nms=0.7) == Detection("yolov8", score=0.001, nms=0.7)
     assert task.for_labels().nms == 0.45
+
+
+def test_a_task_is_the_same_after_its_fields_went_through_json() -> None:
+    task = Detection("nms", size=(480, 640), names=("a", "b"))
+    fields = json.loads(json.dumps(dataclasses.asdict(task)))
+    assert Detection(**fields) == task
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,10 @@ class Dense:
     def __post_init__(self) -> None:
         check_count("max_values", self.max_values)
 
-    def check(self, outputs: Outputs) -> str | None:
+    def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where numbers are not finite."""
-        name, value = choose_output(outputs, self.output)
+        found, value = choose_output(outputs, self.output)
+        name = name or found
         bad = int((~np.isfinite(np.asarray(value, dtype=np.float64))).sum())
         if bad:
             return f"Output {name!r} of the float model has {bad} numbers that are not finite."

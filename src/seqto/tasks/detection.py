@@ -53,6 +53,9 @@ class Detection:
         for name in ("score", "nms", "match"):
             check_share(name, getattr(self, name))
         check_count("max_boxes", self.max_boxes)
+        for name in ("size", "names"):  # JSON has lists
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.classes is not None:
             check_count("classes", self.classes)
         check_choice("box_format", self.box_format, BOX_FORMATS)
@@ -69,8 +72,9 @@ class Detection:
         """Return the task with the thresholds that mAP is measured with."""
         return dataclasses.replace(self, score=score, nms=self.nms if nms is None else nms)
 
-    def check(self, outputs: Outputs) -> str | None:
+    def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where scores are no shares or boxes have no area."""
+        del name  # boxes and scores may be in several outputs
         found = self._candidates(outputs)
         scores = np.asarray(found.scores)
         low, high = float(np.nanmin(scores, initial=0)), float(np.nanmax(scores, initial=0))

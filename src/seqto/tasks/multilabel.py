@@ -27,9 +27,10 @@ class MultiLabel:
         if isinstance(self.threshold, bool) or not isinstance(self.threshold, int | float):
             raise ConfigError(f"task.threshold = {self.threshold!r} must be a number")
 
-    def check(self, outputs: Outputs) -> str | None:
+    def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where scores are no shares although the threshold is one."""
-        name, value = choose_output(outputs, self.output)
+        found, value = choose_output(outputs, self.output)
+        name = name or found
         low, high = float(np.nanmin(value, initial=0)), float(np.nanmax(value, initial=0))
         if self.threshold == 0.5 and (low < -1e-3 or high > 1 + 1e-3):
             return (

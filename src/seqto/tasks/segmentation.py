@@ -46,9 +46,10 @@ class Segmentation:
         if isinstance(self.threshold, bool) or not isinstance(self.threshold, int | float):
             raise ConfigError(f"task.threshold = {self.threshold!r} must be a number")
 
-    def check(self, outputs: Outputs) -> str | None:
+    def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where a soft map never crosses its threshold."""
-        name, value = choose_output(outputs, self.output)
+        found, value = choose_output(outputs, self.output)
+        name = name or found
         maps = self._maps(name, value)
         if self._kind(maps) == CLASSES:
             return None

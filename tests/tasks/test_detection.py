@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -216,6 +217,24 @@ def test_perfect_answers_score_1_and_none_score_0() -> None:
     assert Detection().scores(right, labels) == pytest.approx({"mAP": 1.0, "AP50": 1.0})
     assert Detection().scores(answers([], []), labels) == {"mAP": 0.0, "AP50": 0.0}
     assert Detection().scores(right, answers([], [], scores=False)) == {}
+
+
+def test_scores_of_resampled_pictures_are_those_of_an_evaluation_of_their_own() -> None:
+    pytest.importorskip("pycocotools")
+    found, labels = made_up(3)
+    score = Detection().scorer(found, labels)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        rows = rng.integers(0, 12, 12)
+        own = Detection().scores(found.take(rows), labels.take(rows))
+        assert score(rows) == pytest.approx(own, abs=1e-12)
+    assert score(None) == Detection().scores(found, labels)
+
+
+def test_without_pycocotools_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycocotools.coco", None)
+    with pytest.raises(ConfigError, match=r"pip install 'seqto\[detection\]'"):
+        Detection().scores(*made_up(0))
 
 
 def test_labels_may_be_one_table_a_picture() -> None:

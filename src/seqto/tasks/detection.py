@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import numpy as np
 from seqto.errors import ConfigError
 from seqto.tasks.answers import Answers, Floats, Named, Outputs, Values, named, spans
 from seqto.tasks.boxes import Boxes, areas, by_score, changed, match_boxes, nms, pooled
-from seqto.tasks.coco_map import coco_scores
+from seqto.tasks.coco_map import CocoScorer, coco_scores
 from seqto.tasks.decoders import ACTIVATIONS, BOX_FORMATS, Candidates, Shape, find_decoder
 from seqto.tasks.guess_decoder import guess_decoder
 from seqto.tasks.outputs import choose_output
@@ -144,6 +144,13 @@ class Detection:
         """
         given = labels if isinstance(labels, Answers) else box_labels(labels)
         return coco_scores(answers, given)
+
+    def scorer(
+        self, answers: Answers, labels: Any
+    ) -> Callable[[Values | None], Mapping[str, float]]:
+        """Return a function that gives the scores of some pictures; for bootstraps."""
+        given = labels if isinstance(labels, Answers) else box_labels(labels)
+        return CocoScorer(answers, given).scores
 
     def _candidates(self, outputs: Outputs) -> Candidates:
         chosen: Named = named(outputs, self.names)

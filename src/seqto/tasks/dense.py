@@ -1,0 +1,93 @@
+"""Dense outputs and regression: arrays of numbers; relative error; MAE and R² with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from seqto.errors import DataError
+from seqto.tasks.answers import Answers, Floats, Outputs, Values, label_values
+from seqto.tasks.outputs import choose_output
+from seqto.tasks.settings import check_count
+from seqto.tasks.sketch import STRIDED_VALUES, strided
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """Answers are the numbers of one output.
+
+    At most `max_values` numbers a sample are kept (float32: 256 KiB): of a larger array every
+    k-th. `signal` keeps at most 4,096 (32 KiB).
+    """
+
+    one_output: ClassVar[bool] = True
+    signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
+    output: str | None = None
+    max_values: int = 256 * 256
+
+    def __post_init__(self) -> None:
+        check_count("max_values", self.max_values)
+
+    def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
+        """Return a caution where numbers are not finite."""
+        found, value = choose_output(outputs, self.output)
+        name = name or found
+        bad = int((~np.isfinite(np.asarray(value, dtype=np.float64))).sum())
+        if bad:
+            return f"Output {name!r} of the float model has {bad} numbers that are not finite."
+        return None
+
+    def decode(self, outputs: Outputs) -> Answers:
+        _, value = choose_output(outputs, self.output)
+        return Answers({"values": self._thin(value, self.max_values).astype(np.float32)})
+
+    def signal(self, outputs: Outputs) -> Floats:
+        _, value = choose_output(outputs, self.output)
+        return np.nan_to_num(self._thin(value, STRIDED_VALUES).astype(np.float64))
+
+    def distance(self, reference: Answers, answers: Answers) -> Floats:
+        """Return ‖answer − reference‖ / ‖reference‖ per sample, at most 1."""
+        return relative_error(reference.values["values"], answers.values["values"])
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        """Return MAE and R² over all numbers; labels have the output's shape."""
+        found = answers.values["values"].astype(np.float64)
+        wanted = self._thin(label_values(labels, "values"), self.max_values).astype(np.float64)
+        if found.shape != wanted.shape:
+            raise DataError(
+                f"labels have {wanted.shape[1]} numbers a sample, the output {found.shape[1]}: "
+                "give labels of the output's shape"
+            )
+        if not found.size:
+            return {}
+        scores = {"MAE": float(np.abs(found - wanted).mean())}
+        spread = float(((wanted - wanted.mean()) ** 2).sum())
+        if spread > 0:
+            scores["R2"] = 1.0 - float(((found - wanted) ** 2).sum()) / spread
+        return scores
+
+    def _thin(self, value: Values, most: int) -> Values:
+        rows = np.asarray(value)
+        if rows.ndim < 2:
+            return rows.reshape(len(rows), 1)
+        axes = min(2, rows.ndim - 1)
+        thin = strided(rows, most=most, axes=axes)
+        flat = thin.reshape(len(rows), -1)
+        # many channels: the axes that were thinned cannot be thinned enough
+        return strided(flat, most=most, axes=1)
+
+
+def relative_error(want: Values, got: Values) -> Floats:
+    """Return the relative error of each row, at most 1; numbers that are not finite make it 1."""
+    a = np.asarray(want, dtype=np.float64).reshape(len(want), -1)
+    b = np.asarray(got, dtype=np.float64).reshape(len(got), -1)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        gap = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, b - a)
+        distance = np.sqrt((gap**2).sum(axis=1))
+        size = np.sqrt((np.where(np.isfinite(a), a, 0.0) ** 2).sum(axis=1))
+        error = np.where(distance == 0, 0.0, distance / size)
+    clipped: Floats = np.minimum(np.nan_to_num(error, nan=1.0, posinf=1.0), 1.0)
+    return clipped

@@ -1,0 +1,138 @@
+"""Which task a model is for, told by the shapes of its inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqto.tasks.decoders import Size
+from seqto.tasks.guess_decoder import Sides, guess_decoder
+
+CLASSIFICATION, MULTI_LABEL, DETECTION = "classification", "multi-label", "detection"
+SEGMENTATION, DENSE = "segmentation", "dense"
+COARSEST = 16  # a map with fewer than 1/16 of the input's rows is no mask
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input or output: first axis samples, None for a size that is left open."""
+
+    shape: Sides
+    dtype: str = "float32"
+    made_by: str = ""  # the op type that makes it, "" where not known
+
+    @property
+    def floats(self) -> bool:
+        return self.dtype.startswith("float")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGuess:
+    """A kind of task with settings, and one sentence about it for people."""
+
+    kind: str
+    sentence: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def guess_task(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> TaskGuess:
+    """Return the task that fits; `dense` where nothing does. The sentence says what was seen."""
+    size = picture_size(inputs)
+    if size is not None:
+        found = _detection(outputs, size) or _segmentation(outputs, size)
+        if found is not None:
+            return found
+    name, first = next(iter(outputs.items()))
+    sides = [side for side in first.shape[1:] if side != 1]
+    if first.floats and len(sides) == 1 and sides[0] is not None:
+        if first.made_by == "Sigmoid":
+            return TaskGuess(
+                MULTI_LABEL,
+                f"taken for a multi-label classifier: {sides[0]} scores by Sigmoid in {name!r}",
+            )
+        return TaskGuess(CLASSIFICATION, f"taken for a classifier: {sides[0]} scores in {name!r}")
+    return TaskGuess(
+        DENSE,
+        f"no known kind of task fits output {name!r} ({_sizes(first.shape)}): taken for dense, "
+        "the relative error of its numbers counts; set task.kind for another",
+    )
+
+
+def picture_size(inputs: Mapping[str, Tensor]) -> Size | None:
+    """Return height and width of the only picture that goes in; 0 where left open."""
+    pictures = [t.shape for t in inputs.values() if len(t.shape) == 4]
+    if len(pictures) != 1:
+        return None
+    (shape,) = pictures
+    if shape[1] in (1, 3):
+        return shape[2] or 0, shape[3] or 0
+    return (shape[1] or 0, shape[2] or 0) if shape[3] in (1, 3) else None
+
+
+def _detection(outputs: Mapping[str, Tensor], size: Size) -> TaskGuess | None:
+    shapes = {name: tensor.shape for name, tensor in outputs.items()}
+    known = size if all(size) else None
+    found = guess_decoder(shapes, size=known)
+    if found is None:
+        return None
+    settings: dict[str, Any] = {"decode": found.decoder}
+    for key in ("classes", "box_format", "activation", "normalised"):
+        if getattr(found, key):
+            settings[key] = getattr(found, key)
+    if known:
+        settings["size"] = known
+    return TaskGuess(DETECTION, found.sentence, settings)
+
+
+def _segmentation(outputs: Mapping[str, Tensor], size: Size) -> TaskGuess | None:
+    """A map over the picture: one soft channel by Sigmoid, class numbers, or classes × H × W."""
+    name, first = next(iter(outputs.items()))
+    maps = _map(first, size)
+    if maps is None:
+        return None
+    channels, layout = maps
+    settings: dict[str, Any] = {"output": name}
+    if layout != "NCHW":
+        settings["layout"] = layout
+    if not first.floats and channels == 1:
+        words = f"class numbers in {name!r} ({_sizes(first.shape)})"
+        settings["decode"] = "classes"
+        return TaskGuess(SEGMENTATION, f"taken for segmentation: {words}", settings)
+    if first.floats and channels == 1 and first.made_by == "Sigmoid":
+        words = f"a soft mask in {name!r} ({_sizes(first.shape)})"
+        settings["decode"] = "mask"
+        return TaskGuess(SEGMENTATION, f"taken for segmentation: {words}", settings)
+    # 3 channels are a picture again, 1 without Sigmoid is a depth map
+    if first.floats and channels not in (1, 3):
+        words = f"{channels} classes in {name!r} ({_sizes(first.shape)})"
+        settings["decode"] = "classes"
+        return TaskGuess(SEGMENTATION, f"taken for segmentation: {words}", settings)
+    return None
+
+
+def _map(tensor: Tensor, size: Size) -> tuple[int, str] | None:
+    """Channels and layout of a map over the picture, None where it is none."""
+    shape = tensor.shape
+    options: list[tuple[Sides, int | None, str]] = []
+    if len(shape) == 3:
+        options = [(shape[1:], 1, "NCHW")]
+    elif len(shape) == 4:
+        options = [(shape[2:], shape[1], "NCHW"), (shape[1:3], shape[3], "NHWC")]
+    for sides, channels, layout in options:
+        if channels is not None and all(
+            _covers(side, whole) for side, whole in zip(sides, size, strict=True)
+        ):
+            return channels, layout
+    return None
+
+
+def _covers(side: int | None, whole: int) -> bool:
+    """Whether a map's side is the input's or a whole part of it."""
+    if side is None or not whole:
+        return side is None and not whole
+    return side <= whole and whole % side == 0 and whole // side <= COARSEST
+
+
+def _sizes(shape: Sides) -> str:
+    return " × ".join("?" if side is None else str(side) for side in shape[1:]) or "one number"

@@ -1,0 +1,138 @@
+"""Which decoder fits a detector's outputs, told by their shapes and names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from seqto.tasks.decoders import FASTESTDET_STRIDE, Shape, Size, cells_of, square_of, ssd_names
+
+Sides = tuple[int | None, ...]
+
+MOST_FINAL = 1000  # rows of an output after NMS; three grids on 224 × 224 have 1,029 cells
+FEWEST_CELLS = 21
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderGuess:
+    """A decoder, what its outputs' names say about it, and the words for people."""
+
+    decoder: str
+    reason: str
+    classes: int | None = None
+    box_format: str | None = None
+    activation: str | None = None
+    normalised: bool = False
+
+    @property
+    def sentence(self) -> str:
+        return f"taken for a detector, {self.reason}"
+
+    def complete(self, shape: Shape) -> Shape:
+        """Return the settings with what was guessed where they say nothing."""
+        default = Shape()
+        changes: dict[str, object] = {}
+        for key in ("classes", "box_format", "activation", "normalised"):
+            guessed = getattr(self, key)
+            if guessed and getattr(shape, key) == getattr(default, key):
+                changes[key] = guessed
+        return dataclasses.replace(shape, **changes)  # type: ignore[arg-type]
+
+
+def guess_decoder(shapes: Mapping[str, Sides], *, size: Size | None = None) -> DecoderGuess | None:
+    """Return the decoder that fits these outputs (first axis: samples), None where none does."""
+    for rule in (_ssd, _pair, _grid, _final, _fastestdet):
+        found = rule(shapes, size)
+        if found is not None:
+            return found
+    return None
+
+
+def _ssd(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | None:
+    names = ssd_names(shapes)
+    if names is None:
+        return None
+    detail = "boxes, scores, classes" + (" and a count" if "count" in names else "")
+    if any("detection_" in name.lower() for name in shapes):  # TensorFlow's names and order
+        return DecoderGuess("ssd", f"SSD-shaped: {detail}", None, "yxyx", None, normalised=True)
+    return DecoderGuess("ssd", f"SSD-shaped: {detail}")
+
+
+def _pair(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | None:
+    """Boxes and scores of the same cells in two outputs."""
+    boxes = {n: s for n, s in shapes.items() if len(s) in (3, 4) and s[-1] == 4 and _one(s[2:-1])}
+    for name, shape in sorted(boxes.items(), key=lambda item: "box" not in item[0].lower()):
+        others = {n: s for n, s in shapes.items() if n != name and len(s) == 3}
+        for other, scores in others.items():
+            if scores[1] != shape[1] or scores[2] is None:
+                continue
+            logits = "logit" in other.lower()
+            detr = logits and "box" in name.lower()
+            return DecoderGuess(
+                "boxes-scores",
+                f"boxes and scores in two outputs: {_n(shape[1])} cells, {scores[2]} classes",
+                None,
+                "cxcywh" if detr else None,
+                "sigmoid" if logits else None,
+                normalised=detr,
+            )
+    return None
+
+
+def _grid(shapes: Mapping[str, Sides], size: Size | None) -> DecoderGuess | None:
+    """YOLO's heads: one tensor with all cells, and perhaps mask prototypes beside it."""
+    shape, *rest = shapes.values()
+    prototypes = rest[0][1] if len(rest) == 1 and len(rest[0]) == 4 else 0
+    if len(shape) != 3 or None in shape[1:] or prototypes is None or len(rest) > bool(prototypes):
+        return None
+    rows, columns = (side or 0 for side in shape[1:])
+    if columns >= FEWEST_CELLS and columns > rows >= 5 + prototypes:
+        classes = rows - 4 - prototypes
+        return DecoderGuess("yolov8", f"YOLOv8-shaped: {rows} × {columns}", classes)
+    anchors = anchors_of(rows, size)
+    # boxes after NMS have 6 or 7 columns too, but seldom as many rows
+    final = columns in (6, 7) and rows <= MOST_FINAL and not (size and anchors)
+    if rows < FEWEST_CELLS or final or not rows > columns >= 6 + prototypes:
+        return None
+    classes = columns - 5 - prototypes
+    if anchors == 1:
+        return DecoderGuess("yolox", f"YOLOX-shaped: {rows} × {columns}, raw grids", classes)
+    return DecoderGuess("yolov5", f"YOLOv5-shaped: {rows} × {columns}", classes)
+
+
+def _final(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | None:
+    """One output of m × 6 or m × 7 a sample."""
+    shape = next(iter(shapes.values()))
+    if len(shapes) != 1 or len(shape) not in (2, 3) or shape[-1] not in (6, 7):
+        return None
+    if len(shape) == 2 and shape[0] is not None:
+        return None  # six or seven classes of a classifier
+    return DecoderGuess("nms", f"boxes after NMS: {_n(shape[-2])} × {shape[-1]}")
+
+
+def _fastestdet(shapes: Mapping[str, Sides], size: Size | None) -> DecoderGuess | None:
+    shape = next(iter(shapes.values()))
+    if len(shapes) != 1 or len(shape) != 4 or shape[1] != 85 or None in shape[2:]:
+        return None
+    grid = tuple(FASTESTDET_STRIDE * (side or 0) for side in shape[2:])
+    if size is not None and grid != size:
+        return None
+    return DecoderGuess("fastestdet", f"FastestDet-shaped: 85 × {shape[2]} × {shape[3]}", 80)
+
+
+def anchors_of(cells: int, size: Size | None) -> int | None:
+    """Return how many boxes each cell of the three grids has: 1 or 3; None: no such grids."""
+    for anchors in (1, 3):
+        inner, rest = divmod(cells, anchors)
+        if rest == 0 and (square_of(inner) if size is None else cells_of(size) == inner):
+            return anchors
+    return None
+
+
+def _one(sides: Sides) -> bool:
+    return all(side == 1 for side in sides)
+
+
+def _n(side: int | None) -> str:
+    return "any number" if side is None else str(side)

@@ -1,0 +1,77 @@
+"""Several labels a sample: those above a threshold; Jaccard distance; micro and macro F1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from seqto.errors import ConfigError, DataError
+from seqto.tasks.answers import Answers, Floats, Outputs, Values, label_values
+from seqto.tasks.outputs import choose_output
+from seqto.tasks.sketch import STRIDED_VALUES, count_sketch
+
+
+@dataclass(frozen=True, slots=True)
+class MultiLabel:
+    """Answers are the labels with a score of `threshold` or more (0 for logits)."""
+
+    one_output: ClassVar[bool] = True
+    signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
+    output: str | None = None
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        if isinstance(self.threshold, bool) or not isinstance(self.threshold, int | float):
+            raise ConfigError(f"task.threshold = {self.threshold!r} must be a number")
+
+    def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
+        """Return a caution where scores are no shares although the threshold is one."""
+        found, value = choose_output(outputs, self.output)
+        name = name or found
+        low, high = float(np.nanmin(value, initial=0)), float(np.nanmax(value, initial=0))
+        if self.threshold == 0.5 and (low < -1e-3 or high > 1 + 1e-3):
+            return (
+                f"Output {name!r} reaches from {low:.3g} to {high:.3g}: for logits set "
+                "task.threshold = 0."
+            )
+        return None
+
+    def decode(self, outputs: Outputs) -> Answers:
+        """Return whether each label is given, n × labels."""
+        return Answers({"labels": self._scores(outputs) >= self.threshold})
+
+    def signal(self, outputs: Outputs) -> Floats:
+        """Return the scores, or 4,096 sums of them where there are more labels (32 KiB)."""
+        return count_sketch(self._scores(outputs), width=STRIDED_VALUES)
+
+    def distance(self, reference: Answers, answers: Answers) -> Floats:
+        """Return 1 − Jaccard per sample; 0 where neither model gives a label."""
+        a, b = reference.values["labels"], answers.values["labels"]
+        common, union = (a & b).sum(axis=1), (a | b).sum(axis=1)
+        found: Floats = np.where(union > 0, 1.0 - common / np.maximum(union, 1), 0.0)
+        return found
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        """Return micro F1, and macro F1 over the labels that the truth or the model gives."""
+        found, wanted = answers.values["labels"], label_values(labels, "labels").astype(bool)
+        if found.shape != wanted.shape:
+            raise DataError(
+                f"labels have shape {list(wanted.shape)}, the answers {list(found.shape)}: give "
+                "a row of 0 and 1 for each sample"
+            )
+        right = (found & wanted).sum(axis=0).astype(np.float64)
+        given = found.sum(axis=0) + wanted.sum(axis=0)
+        there = given > 0
+        if not there.any():
+            return {}
+        return {
+            "micro_F1": float(2 * right.sum() / given.sum()),
+            "macro_F1": float((2 * right[there] / given[there]).mean()),
+        }
+
+    def _scores(self, outputs: Outputs) -> Values:
+        _, value = choose_output(outputs, self.output)
+        return np.asarray(value).reshape(len(value), -1)

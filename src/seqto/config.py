@@ -58,7 +58,10 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    kind: str = _help("classification, or a plug-in's name", "classification")
+    kind: str = _help(
+        "classification, multi-label, detection, segmentation, dense, or a plug-in's name",
+        "classification",
+    )
     label_offset: int = _help("label = argmax(scores) - label_offset", 0, plugin=True)
     top_k: int = _help("number of first answers that top-K figures look at", 5, plugin=True)
     output: str | None = _help("name of the judged output; the first suitable one if absent")
@@ -87,7 +90,10 @@ class DataSettings:
     max_bad_share: float = _help("largest share of unreadable samples that is tolerated", 0.05)
     preprocess: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "resize, crop, channels, mean, std, layout, interpolation, or preset"},
+        metadata={
+            "help": "resize, crop, letterbox, fill, stretch, channels, mean, std, layout, "
+            "interpolation, or preset"
+        },
     )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the data source's own keys"}
@@ -213,7 +219,8 @@ def resume_keys(section: str = "", plugin: Any = None) -> frozenset[str]:
         return _flagged("resume")
     if not dataclasses.is_dataclass(plugin):
         return frozenset()
-    names = [f.name for f in dataclasses.fields(plugin) if f.metadata.get("resume")]
+    fields = [f for f in dataclasses.fields(plugin) if f.metadata.get("resume")]
+    names = [f.metadata.get("key", f.name) for f in fields]
     return frozenset(f"{section}.settings.{name}" for name in names)
 
 

@@ -21,7 +21,13 @@ TRANSFORMS, DATA, SOURCES = "seqto.transforms", "seqto.data", "seqto.sources"
 
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     DEVICES: {"ort": "seqto.devices.ort:Ort", "tvm": "seqto.devices.tvm.device:Tvm"},
-    TASKS: {"classification": "seqto.tasks.classification:Classification"},
+    TASKS: {
+        "classification": "seqto.tasks.classification:Classification",
+        "multi-label": "seqto.tasks.multilabel:MultiLabel",
+        "detection": "seqto.tasks.detection:Detection",
+        "segmentation": "seqto.tasks.segmentation:Segmentation",
+        "dense": "seqto.tasks.dense:Dense",
+    },
     STRATEGIES: {
         "stepwise": "seqto.search.strategies.stepwise:Stepwise",
         "frontier": "seqto.search.strategies.frontier:Frontier",
@@ -90,25 +96,37 @@ def find(group: str, kind: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def fields_of(plugin: Any) -> list[str]:
-    """Return the names of a plug-in's settings; empty when it is no dataclass."""
+def keys_of(plugin: Any) -> dict[str, str]:
+    """Return a plug-in's settings: key → name of its field; empty when it is no dataclass.
+
+    A field's key is its name, unless its metadata give another one: `decode` is a method of a task
+    and a key of its table. A field with `metadata={"setting": False}` has no key: the program
+    sets it.
+    """
     if not dataclasses.is_dataclass(plugin):
-        return []
-    return [f.name for f in dataclasses.fields(plugin) if f.init]
+        return {}
+    fields = [f for f in dataclasses.fields(plugin) if f.init and f.metadata.get("setting", True)]
+    return {str(f.metadata.get("key", f.name)): f.name for f in fields}
+
+
+def fields_of(plugin: Any) -> list[str]:
+    """Return the keys of a plug-in's settings; empty when it is no dataclass."""
+    return list(keys_of(plugin))
 
 
 def build(group: str, settings: Mapping[str, Any]) -> Any:
-    """An instance from {"kind": …, field: value}; unknown fields are errors with near names."""
+    """An instance from {"kind": …, key: value}; unknown keys are errors with near names."""
     values = dict(settings)
     kind = values.pop("kind")
     plugin = find(group, kind)
     if dataclasses.is_dataclass(plugin):
-        known = fields_of(plugin)
+        known = keys_of(plugin)
         for key in values:
             if key not in known:
                 raise ConfigError(
-                    f"{NAMES[group]} {kind!r} has no setting {key!r}{nearest(key, known)}"
+                    f"{NAMES[group]} {kind!r} has no setting {key!r}{nearest(key, list(known))}"
                 )
+        values = {known[key]: value for key, value in values.items()}
     return plugin(**values)
 
 

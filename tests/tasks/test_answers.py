@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqto.tasks.answers import Answers, spans
+from seqto.tasks.answers import spans
+from seqto.tasks.task import Answers
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.data())

@@ -114,7 +114,7 @@ def test_other_findings_are_told_beside_the_caution(tmp_path: Path) -> None:
 
 
 def test_labels_that_are_no_class_numbers_are_refused() -> None:
-    scores = np.zeros((3, 5), np.float32)
+    task, scores = Classification(), np.zeros((3, 5), np.float32)
     for labels in (np.zeros((3, 5)), np.zeros(3), np.zeros((3, 2), int)):
         with pytest.raises(DataError, match="one class number per sample"):
-            Classification().correct([scores], labels)
+            task.scores(task.decode([scores]), labels)

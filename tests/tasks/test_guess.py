@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from seqto.tasks.detection import Detection
+from seqto import plugins
 from seqto.tasks.guess import Tensor, guess_task
-from seqto.tasks.segmentation import Segmentation
-from seqto.tasks.settings import make_task
 
 PICTURE = {"images": Tensor((1, 3, 640, 640))}
 
@@ -57,7 +55,10 @@ def test_open_sizes_are_no_hindrance() -> None:
 
 def test_what_was_guessed_are_settings_of_the_task() -> None:
     detector = guess_task(PICTURE, one(1, 84, 8400))
-    task = make_task(Detection, detector.settings)
+    task = plugins.build(plugins.TASKS, {"kind": "detection", **detector.settings})
     assert (task.decoder, task.classes, task.size) == ("yolov8", 80, (640, 640))
     segmenter = guess_task(PICTURE, one(1, 640, 640, 21))
-    assert make_task(Segmentation, segmenter.settings).layout == "NHWC"
+    assert (
+        plugins.build(plugins.TASKS, {"kind": "segmentation", **segmenter.settings}).layout
+        == "NHWC"
+    )

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from seqto import plugins
 from seqto.errors import ConfigError, DataError, ModelError
-from seqto.tasks.answers import Answers
 from seqto.tasks.dense import Dense, relative_error
 from seqto.tasks.multilabel import MultiLabel
 from seqto.tasks.segmentation import Segmentation, nearest
-from seqto.tasks.settings import make_task
+from seqto.tasks.task import Answers
 
 MASKS = arrays(np.uint8, (2, 5, 6), elements=st.integers(0, 3))
 
@@ -122,7 +122,7 @@ def test_a_map_that_never_crosses_its_threshold_gets_a_caution() -> None:
 
 def test_wrong_settings_of_segmentation_are_refused() -> None:
     with pytest.raises(ConfigError, match="none of mask, classes"):
-        make_task(Segmentation, {"decode": "masks"})
+        plugins.build(plugins.TASKS, {"kind": "segmentation", "decode": "masks"})
     with pytest.raises(ConfigError, match=r"task\.output = '1958' is no output .* did you mean"):
         Segmentation("mask", output="1958").decode({"1959": np.zeros((1, 1, 4, 4))})
     with pytest.raises(ModelError, match=r"shape \[1, 10\].* task\.output"):

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from seqto import plugins
 from seqto.data.coco import Coco
 from seqto.data.geometry import letterbox, place, stretch
 from seqto.data.preprocess import Preprocess, normalise
-from seqto.tasks.answers import Answers
 from seqto.tasks.boxes import Boxes, match_boxes
-from seqto.tasks.detection import Detection
 from seqto.tasks.guess import Tensor, guess_task
-from seqto.tasks.segmentation import Segmentation
-from seqto.tasks.settings import make_task
+from seqto.tasks.task import Answers
 
 ZOO = Path(__file__).resolve().parents[3] / "shared" / "zoo"
-KINDS: dict[str, Callable[..., Any]] = {"detection": Detection, "segmentation": Segmentation}
 pytestmark = [
     pytest.mark.zoo,
     pytest.mark.skipif(not ZOO.is_dir(), reason="no ../shared/zoo with the real models"),
@@ -34,7 +30,7 @@ def tables(name: str) -> dict[str, Any]:
 
 def task_of(name: str) -> Any:
     table = tables(name)["task"]
-    return make_task(KINDS[table.pop("kind")], table)
+    return plugins.build(plugins.TASKS, table)
 
 
 def labelled(name: str) -> Coco:

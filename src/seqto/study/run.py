@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def run(job: Job) -> None:
     own = claim(job.out)
     with Journal.open(job.out / JOURNAL) as journal:
         place, header = _open_workplace(job, replay(journal.events), own)
+        job = dataclasses.replace(job, task=workspace.task_for(job, place))
         try:
             with open_executor(job, place) as executor:
                 study = _study(job, journal, executor, place, began=began)

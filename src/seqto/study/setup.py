@@ -204,11 +204,13 @@ def _with_fields(
 ) -> Any:
     """Build a plug-in from the shared settings that it has fields for, and from its own."""
     plugin = plugins.find(group, kind)
-    known = plugins.fields_of(plugin)
+    known = plugins.keys_of(plugin)
     values = {**{k: v for k, v in shared.items() if k in known}, **own}
     for key, value in own.items():
-        with contextlib.suppress(NameError, TypeError):  # a type that only the plug-in can check
-            hint = typing.get_type_hints(plugin)[key]
+        with contextlib.suppress(
+            NameError, TypeError, KeyError
+        ):  # a type that only the plug-in can check
+            hint = typing.get_type_hints(plugin)[known[key]]
             values[key] = config.typed(value, hint, dotted=f"{section}.{key}")
     return plugins.build(group, {**values, "kind": kind})
 

@@ -30,6 +30,7 @@ from seqto.model import prepare as model_prepare
 from seqto.model.prepare import Prepared
 from seqto.records import CALIBRATION, EVALUATION, Json, Layer
 from seqto.study.setup import Job, calibration_methods
+from seqto.tasks.task import ModelTask, Task, judges_one_output
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 from seqto.transforms.variants import BASE, MODEL_FILE, STATISTICS_FILE, place_of
 
@@ -125,6 +126,26 @@ def calibrate_or_load(job: Job, folder: Path, store: SampleStore, prepared: Prep
             f"this run folder was calibrated without {missing[0]!r}: use a new --out folder"
         )
     return Workplace(folder, original, assembler.prepared, store, assembler, calibration, judged)
+
+
+def task_for(job: Job, place: Workplace) -> Task:
+    """Return the run's task, told the outputs that it gets and the size of the model's picture."""
+    if not isinstance(job.task, ModelTask):
+        return job.task
+    judged, prepared = place.judged, place.prepared
+    sent = (judged.position,) if judges_one_output(job.task) else judged.numeric
+    names = [prepared.outputs[position] for position in sent]
+    return job.task.for_model(outputs=names, size=_picture_size(job, prepared))
+
+
+def _picture_size(job: Job, prepared: Prepared) -> tuple[int, int] | None:
+    """Height and width of the one input that takes pictures, where they are fixed."""
+    pictures = [spec.shape for spec in prepared.inputs if len(spec.shape) == 4]
+    if len(pictures) != 1:
+        return None
+    last = job.preprocess is not None and job.preprocess.layout == "NHWC"
+    height, width = pictures[0][1:3] if last else pictures[0][2:4]
+    return (height, width) if height and width else None
 
 
 def add_variant(

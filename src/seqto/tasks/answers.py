@@ -1,37 +1,19 @@
-"""Answers of many samples in few arrays, also where samples have unlike numbers of items."""
+"""Helpers for answers: outputs by name, labels in answers' form, items of each sample."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.tasks.task import Answers
+
 Values = NDArray[Any]
 Floats = NDArray[np.float64]
 Outputs = Mapping[str, Values] | Sequence[Values]  # in the model's order; first axis: samples
 Named = Mapping[str, Values]
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Answers, or labels in the same form: one row a sample, or `lengths` rows a sample."""
-
-    values: Mapping[str, Values]
-    lengths: Values | None = None
-
-    def take(self, rows: Values) -> Answers:
-        """Return the answers of these samples, in this order."""
-        chosen = np.asarray(rows, dtype=np.int64)
-        if self.lengths is None:
-            return Answers({name: value[chosen] for name, value in self.values.items()})
-        lengths = self.lengths[chosen]
-        starts = (np.cumsum(self.lengths) - self.lengths)[chosen]
-        inner = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        items = np.repeat(starts, lengths) + inner
-        return Answers({name: value[items] for name, value in self.values.items()}, lengths)
 
 
 def named(outputs: Outputs, names: Sequence[str] = ()) -> Named:

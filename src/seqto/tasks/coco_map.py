@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from seqto.errors import ConfigError
-from seqto.tasks.answers import Answers, Values, spans
+from seqto.tasks.answers import Values, spans
+from seqto.tasks.task import Answers
 
 EXTRA = "pip install 'seqto[detection]'"
 

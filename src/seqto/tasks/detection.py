@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import ConfigError
-from seqto.tasks.answers import Answers, Floats, Named, Outputs, Values, named, spans
+from seqto.tasks.answers import Floats, Named, Outputs, Values, named, spans
 from seqto.tasks.boxes import Boxes, areas, by_score, changed, match_boxes, nms, pooled
 from seqto.tasks.coco_map import CocoScorer, coco_scores
 from seqto.tasks.decoders import ACTIVATIONS, BOX_FORMATS, Candidates, Shape, find_decoder
@@ -18,6 +18,7 @@ from seqto.tasks.guess_decoder import guess_decoder
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_choice, check_count, check_share, keyed
 from seqto.tasks.sketch import count_sketch
+from seqto.tasks.task import Answers
 
 SKETCH = 1024  # sums that `signal` keeps of a picture: 8 KiB; damage within 4.4 % a picture
 USUAL_SIDE = 640  # stands for the input's side where it is not known: it only weighs boxes
@@ -47,7 +48,8 @@ class Detection:
     box_format: str = "xyxy"
     activation: str = "none"
     normalised: bool = False
-    names: tuple[str, ...] = ()  # of the outputs, where these come without names
+    # of the outputs, where these come without names: the model's, not the user's
+    names: tuple[str, ...] = dataclasses.field(default=(), metadata={"setting": False})
 
     def __post_init__(self) -> None:
         for name in ("score", "nms", "match"):
@@ -65,8 +67,12 @@ class Detection:
                 raise ConfigError(f"task.size = {list(self.size)} must be [height, width]")
             for side in self.size:
                 check_count("size", side)
-        if self.decoder is not None and ":" not in self.decoder:
+        if self.decoder is not None:
             find_decoder(self.decoder)
+
+    def for_model(self, *, outputs: Sequence[str], size: tuple[int, int] | None) -> Detection:
+        """Return the task with the names of its outputs, and the input's size if none is set."""
+        return dataclasses.replace(self, names=tuple(outputs), size=self.size or size)
 
     def for_labels(self, *, score: float = LABEL_SCORE, nms: float | None = None) -> Detection:
         """Return the task with the thresholds that mAP is measured with."""

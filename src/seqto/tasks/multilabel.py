@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import ConfigError, DataError
-from seqto.tasks.answers import Answers, Floats, Outputs, Values, label_values
+from seqto.tasks.answers import Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.sketch import STRIDED_VALUES, count_sketch
+from seqto.tasks.task import Answers
 
 
 @dataclass(frozen=True, slots=True)

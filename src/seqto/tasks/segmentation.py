@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import ConfigError, ModelError
-from seqto.tasks.answers import Answers, Floats, Outputs, Values, label_values
+from seqto.tasks.answers import Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_choice, check_count, keyed
 from seqto.tasks.sketch import STRIDED_VALUES, strided
+from seqto.tasks.task import Answers
 
 MASK, CLASSES = "mask", "classes"
 CODE = 4  # numbers that stand for a class where the output holds class numbers

@@ -45,14 +45,16 @@ class Answers:
 
     def take(self, rows: NDArray[np.int64]) -> Answers:
         """Return the answers of some samples, in the order given."""
-        items = rows
+        rows = np.asarray(rows, dtype=np.int64)
+        items, lengths = rows, None
         if self.lengths is not None:
-            ends = np.cumsum(self.lengths)
-            spans = [np.arange(ends[r] - self.lengths[r], ends[r]) for r in rows]
-            items = np.concatenate(spans) if spans else np.zeros(0, np.int64)
+            lengths = self.lengths[rows]
+            starts = (np.cumsum(self.lengths) - self.lengths)[rows]
+            inner = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            items = np.repeat(starts, lengths) + inner
         return Answers(
             {name: np.asarray(x)[items] for name, x in self.values.items()},
-            None if self.lengths is None else self.lengths[rows],
+            lengths,
             {name: np.asarray(x)[rows] for name, x in self.details.items()},
         )
 
@@ -112,6 +114,13 @@ class CheckedTask(Protocol):
     """A task that says what is doubtful about a model's outputs."""
 
     def check(self, outputs: Outputs, *, name: str) -> str | None: ...
+
+
+@runtime_checkable
+class ModelTask(Protocol):
+    """A task that wants to know the model: the outputs it gets, and the size of its picture."""
+
+    def for_model(self, *, outputs: Sequence[str], size: tuple[int, int] | None) -> Task: ...
 
 
 def judges_one_output(task: Task) -> bool:

@@ -122,7 +122,7 @@ def check_task(
     task: Task,
     *,
     outputs: Sequence[NDArray[Any]] | None = None,
-    labels: NDArray[Any] | None = None,
+    labels: NDArray[Any] | Sequence[NDArray[Any]] | None = None,
 ) -> None:
     """A task agrees with itself, judges each sample alone and changes nothing it is given.
 
@@ -133,7 +133,7 @@ def check_task(
     chosen = rng.standard_normal((ROWS, 10)).astype(np.float32)
     one: list[NDArray[Any]] = [chosen] if outputs is None else [np.asarray(o) for o in outputs]
     rows = len(one[0])
-    right = np.arange(rows) % 10 if labels is None else np.asarray(labels)
+    right: Any = np.arange(rows) % 10 if labels is None else labels
     other = [np.roll(o, 1, axis=0) for o in one]
     before = [o.copy() for o in one]
     mine, others = task.decode(one), task.decode(other)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqto.data.preprocess import INTERPOLATIONS, MAX_PIXELS
 from seqto.errors import ConfigError, DataError
 from seqto.records import Json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
+MAX_PIXELS = 2**27  # a strip of 1 × 10⁶ pixels would grow beyond memory when it is resized
 
 Sides = int | tuple[int, int]  # one number: a square; a pair: height, width
 

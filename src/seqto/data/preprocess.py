@@ -14,6 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from seqto.data.geometry import (
+    INTERPOLATIONS,
+    MAX_PIXELS,
+    Fit,
+    Sides,
+    letterbox_fit,
+    place,
+    stretch_fit,
+)
 from seqto.errors import ConfigError, DataError, nearest
 from seqto.records import InputSpec, Json
 
@@ -28,10 +37,7 @@ CHANNELS = ("RGB", "BGR", "GRAY")
 LAYOUTS = ("NCHW", "NHWC")
 
 
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
-
-
-MAX_PIXELS = 2**27  # a strip of 1 × 10⁶ pixels would grow beyond memory when it is resized
+SIDES = ("resize", "crop", "letterbox", "stretch")  # settings in pixels
 
 
 class InputMismatchError(DataError):
@@ -51,24 +57,30 @@ class Preprocess:
     """Steps from a picture to an input: resize, centre crop, (value - mean) / std * scale.
 
     A resize of one number is that of the short side; a pair (height, width) is the exact size.
+    In place of resize and crop, `letterbox` keeps the aspect and fills the rest with `fill`, and
+    `stretch` does not keep it; of both, one number is a square.
     Mean and std are on 0-255 values in the order of channels; one number serves all channels.
     """
 
-    resize: int | tuple[int, int] | None = None
-    crop: int | tuple[int, int] | None = None
+    resize: Sides | None = None
+    crop: Sides | None = None
     channels: str = "RGB"
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     layout: str = "NCHW"
     scale: float | None = None
     interpolation: str = "bicubic"
+    letterbox: Sides | None = None
+    fill: int = 114  # 0-255, all channels: around a letterboxed picture
+    stretch: Sides | None = None
 
     def __post_init__(self) -> None:
+        self._check_fit()
         for key, known in _CHOICES.items():
             value = getattr(self, key)
             if value not in known:
                 raise ConfigError(f"preprocess.{key} = {value!r} is none of {', '.join(known)}")
-        for key in ("resize", "crop"):
+        for key in SIDES:
             sides = getattr(self, key)
             if sides is not None and min(_pair(sides)) < 1:
                 raise ConfigError(f"preprocess.{key} = {sides!r} must be at least 1 pixel")
@@ -90,8 +102,25 @@ class Preprocess:
         if 0.0 in self.std:
             raise ConfigError(f"preprocess.std = {list(self.std)} has a zero to divide by")
 
+    def _check_fit(self) -> None:
+        """One way to the input's size, and a fill that is a pixel's value."""
+        ways = [key for key in ("letterbox", "stretch") if getattr(self, key) is not None]
+        others = [key for key in SIDES if key not in ways[:1] and getattr(self, key) is not None]
+        if ways and others:
+            raise ConfigError(
+                f"preprocess.{ways[0]} and preprocess.{others[0]} are both set: one of them makes "
+                "the input's size, leave the other out"
+            )
+        if not 0 <= self.fill <= 255:
+            raise ConfigError(f"preprocess.fill = {self.fill} must be between 0 and 255")
+
     def to_json(self) -> Json:
+        """All settings; those of letterbox and stretch only where they are set."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if self.letterbox is None:
+            del values["letterbox"], values["fill"]
+        if self.stretch is None:
+            del values["stretch"]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
@@ -116,19 +145,22 @@ _CHOICES = {"channels": CHANNELS, "layout": LAYOUTS, "interpolation": INTERPOLAT
 def _parsed(key: str, value: Any) -> Any:
     if key in ("mean", "std"):
         return tuple(float(v) for v in (value if isinstance(value, list | tuple) else [value]))
-    if key in ("resize", "crop") and value is not None:
-        if isinstance(value, list | tuple):
-            height, width = value
-            return (int(height), int(width))
-        if isinstance(value, bool) or int(value) != value:
+    if key == "fill" and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError("a whole number from 0 to 255 is needed")
+    if key in SIDES and value is not None:
+        numbers = list(value) if isinstance(value, list | tuple) else [value]
+        if any(isinstance(v, bool) or int(v) != v for v in numbers):
             raise ValueError("a whole number of pixels is needed")
-        return int(value)
+        if not isinstance(value, list | tuple):
+            return int(value)
+        height, width = numbers
+        return (int(height), int(width))
     if key == "scale" and value is not None:
         return float(value)
     return value
 
 
-def _pair(sides: int | tuple[int, int]) -> tuple[int, int]:
+def _pair(sides: Sides) -> tuple[int, int]:
     return sides if isinstance(sides, tuple) else (sides, sides)
 
 
@@ -147,6 +179,8 @@ def fit_picture(pixels: Array, preprocess: Preprocess) -> NDArray[np.uint8]:
     if 0 in picture.shape:
         raise DataError(f"a picture is empty: {sizes(pixels.shape)}")
     to_grey = picture.ndim == 3 and preprocess.channels == "GRAY"
+    if preprocess.letterbox is not None or preprocess.stretch is not None:
+        return _fitted(picture, preprocess, to_grey=to_grey)
     size = _resized(picture.shape[0], picture.shape[1], preprocess.resize)
     if to_grey or size != picture.shape[:2]:
         from PIL import Image
@@ -160,7 +194,29 @@ def fit_picture(pixels: Array, preprocess: Preprocess) -> NDArray[np.uint8]:
     return np.array(cropped if cropped.ndim == 3 else cropped[:, :, None], dtype=np.uint8)
 
 
-def _resized(height: int, width: int, resize: int | tuple[int, int] | None) -> tuple[int, int]:
+def _fitted(picture: Array, preprocess: Preprocess, *, to_grey: bool) -> NDArray[np.uint8]:
+    if to_grey:
+        from PIL import Image
+
+        picture = np.asarray(Image.fromarray(np.ascontiguousarray(picture)).convert("L"))
+    fit = picture_fit(picture.shape[0], picture.shape[1], preprocess)
+    assert fit is not None
+    placed = place(
+        picture.astype(np.uint8), fit, fill=preprocess.fill, interpolation=preprocess.interpolation
+    )
+    return placed if placed.ndim == 3 else placed[:, :, None]
+
+
+def picture_fit(height: int, width: int, preprocess: Preprocess) -> Fit | None:
+    """Return where a picture of this size lies in the input; None without letterbox or stretch."""
+    if preprocess.letterbox is not None:
+        return letterbox_fit(height, width, sides=preprocess.letterbox)
+    if preprocess.stretch is not None:
+        return stretch_fit(height, width, sides=preprocess.stretch)
+    return None
+
+
+def _resized(height: int, width: int, resize: Sides | None) -> tuple[int, int]:
     if resize is None or isinstance(resize, tuple):
         return resize or (height, width)
     short = min(height, width)
@@ -173,7 +229,7 @@ def _resized(height: int, width: int, resize: int | tuple[int, int] | None) -> t
     return size
 
 
-def _centre(picture: Array, crop: int | tuple[int, int] | None) -> Array:
+def _centre(picture: Array, crop: Sides | None) -> Array:
     if crop is None:
         return picture
     height, width = _pair(crop)
@@ -282,4 +338,8 @@ def _way_out(shape: tuple[int | None, ...], got: tuple[int, ...], preprocess: Pr
         return f"set preprocess.channels = {'GRAY' if depth == 1 else 'RGB'!r}"
     height, width = shape[1:] if preprocess.layout == "NCHW" else shape[:2]
     side = f"{height}" if height == width else f"[{height or '?'}, {width or '?'}]"
+    if preprocess.letterbox is not None or preprocess.stretch is not None:
+        return (
+            f"set preprocess.{'stretch' if preprocess.letterbox is None else 'letterbox'} = {side}"
+        )
     return f"set preprocess.crop = {side} (and preprocess.resize to at least that)"

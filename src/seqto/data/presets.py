@@ -43,4 +43,7 @@ def from_settings(settings: Mapping[str, Any]) -> Preprocess:
     own = {key: value for key, value in settings.items() if key != "preset"}
     if "preset" not in settings:
         return Preprocess.from_json(own)
-    return Preprocess.from_json({**preset(str(settings["preset"])).to_json(), **own})
+    base = preset(str(settings["preset"])).to_json()
+    if "letterbox" in own or "stretch" in own:  # another way to the input's size
+        del base["resize"], base["crop"]
+    return Preprocess.from_json({**base, **own})

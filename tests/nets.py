@@ -15,6 +15,9 @@ decoder     x ─ Conv ─ Relu ─ ConvTranspose ─ Relu ─ ConvTranspose ─
 scaled      x ─ Gemm(alpha, beta, transB) ─ Relu ─ Gemm(alpha, beta) ─ y
 conditional x ─ Conv ─ Relu ─ pool ─ Flatten ─┬─ ReduceMean ─ Greater ─ If(Gemm | Gemm) ─ y
                                               └──────────────────────────┘
+detector    x ─ Conv ─ Relu ─ Conv ─ Relu ─┬─ Conv ─ Sigmoid ─ Mul(32) ─┬─ Concat ─ Reshape ─ y
+                                           └─ Conv ─ Sigmoid ───────────┘
+segmenter   x ─ Conv ─ Relu ─ Conv ─ Relu ─ Conv ─ Sigmoid ─ y
 
 (pool: GlobalAveragePool)
 """
@@ -270,6 +273,35 @@ def scaled(*, alpha: float = 0.25, beta: float = 2.0, seed: int = 8) -> Any:
     x = net.add("Relu", [gemm("x", (12, 16), trans=1)])
     gemm(x, (16, CLASSES), trans=0, output="y")
     return net.model({"x": ["N", 12]}, {"y": ["N", CLASSES]})
+
+
+BOX_SIDE = 32  # of the detector's and the segmenter's input
+BOX_CELLS = 64
+
+
+def detector(*, classes: int = 3, batch: int | str = "N", seed: int = 10) -> Any:
+    """YOLOv8-shaped: boxes in pixels and scores of 0 to 1 in one tensor, 4 + classes × cells."""
+    net = Net(seed=seed)
+    x = net.add("Relu", [net.conv("x", (3, 8), strides=[2, 2])])
+    x = net.add("Relu", [net.conv(x, (8, 8), strides=[2, 2])])
+    boxes = net.add("Sigmoid", [net.conv(x, (8, 4), kernel=1, scale=2.0)])
+    boxes = net.add("Mul", [boxes, net.constant(np.array(BOX_SIDE, np.float32))])
+    scores = net.add("Sigmoid", [net.conv(x, (8, classes), kernel=1, scale=4.0)])
+    both = net.add("Concat", [boxes, scores], axis=1)
+    shape = net.constant(np.array([0, 4 + classes, BOX_CELLS], np.int64))
+    net.add("Reshape", [both, shape], output="output0")
+    side = [batch, 3, BOX_SIDE, BOX_SIDE]
+    return net.model({"x": side}, {"output0": [batch, 4 + classes, BOX_CELLS]})
+
+
+def segmenter(*, seed: int = 11) -> Any:
+    """A soft map of one object."""
+    net = Net(seed=seed)
+    x = net.add("Relu", [net.conv("x", (3, 8))])
+    x = net.add("Relu", [net.conv(x, (8, 8))])
+    net.add("Sigmoid", [net.conv(x, (8, 1), scale=3.0)], output="mask")
+    side = [BOX_SIDE, BOX_SIDE]
+    return net.model({"x": ["N", 3, *side]}, {"mask": ["N", 1, *side]})
 
 
 def conditional(*, seed: int = 9) -> Any:

@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqto.tasks.intervals import bootstrap_differences, bootstrap_mean, mean_interval, wilson
+from seqto.tasks.intervals import (
+    bootstrap_differences,
+    bootstrap_mean,
+    mean_interval,
+    weighted_interval,
+    wilson,
+)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -44,3 +50,23 @@ def test_pairing_takes_out_what_is_common_to_both() -> None:
     low, high = bootstrap_differences(both, 200, names=["score"])["score"]
     assert abs(low - 0.25) < 1e-9
     assert abs(high - 0.25) < 1e-9
+
+
+def test_the_interval_of_pooled_boxes_covers_the_truth() -> None:
+    # pictures with many boxes change more often: a mean over pictures would miss the truth
+    rng = np.random.default_rng(2)
+    covered, rounds = 0, 60
+    shares = {1: 0.02, 4: 0.05, 20: 0.15}
+    truth = sum(n * p for n, p in shares.items()) / sum(shares)
+    for _ in range(rounds):
+        weights = rng.choice(list(shares), 150).astype(float)
+        values = np.array([rng.binomial(int(w), shares[int(w)]) / w for w in weights])
+        low, high = weighted_interval(values, weights)
+        covered += low <= truth <= high
+    assert covered >= 0.87 * rounds
+
+
+def test_pictures_without_boxes_say_nothing() -> None:
+    none = np.zeros(10)
+    assert weighted_interval(none, none) == (0.0, 1.0)
+    assert weighted_interval(none, np.array([2.0] * 5 + [0.0] * 5)) == wilson(0, 5)

@@ -212,3 +212,26 @@ def test_measurements_of_schema_1_are_read() -> None:
     assert found.baseline_scores == {"accuracy": 0.75}
     assert found.figures == {"kendall_tau": 1.0}
     assert Measurement.from_json(found.to_json()) == found
+
+
+@dataclass(frozen=True)
+class Weighted(Graded):
+    """The first samples count three times as much."""
+
+    def weights(self, reference: Answers, answers: Answers) -> Any:
+        del answers
+        return np.where(reference.values["numbers"][:, 0] > 0, 3.0, 1.0)
+
+
+def test_samples_that_count_more_weigh_more_in_the_loss() -> None:
+    task = Weighted()
+    found = scored(task=task, rivals=[(1, 0.0)])
+    assert found.complete, "a weighted loss is not raced"
+    want, got = (task.decode([x]) for x in (outputs(1), 0.6 * outputs(1) + 0.4 * outputs(2)))
+    distances, weights = task.distance(want, got), task.weights(want, got)
+    loss = found.measurement().loss
+    assert loss.value == pytest.approx(np.average(distances, weights=weights), abs=1e-6)
+    assert loss.value != pytest.approx(distances.mean(), abs=1e-4)
+    assert 0 < loss.low < loss.value < loss.high < 1
+    order = np.random.default_rng(3).permutation(ROWS)
+    assert scored(order, task=task).measurement().loss == loss

@@ -43,7 +43,7 @@ from seqto.study.running_trial import TrialMaker
 from seqto.tasks import scoring
 from seqto.tasks.array_file import read_arrays
 from seqto.tasks.scoring import Decoded, Scorer
-from seqto.tasks.task import Task, judges_one_output, portable_form
+from seqto.tasks.task import Task, WeightedTask, judges_one_output, portable_form
 
 if TYPE_CHECKING:
     import numpy as np
@@ -263,7 +263,7 @@ class PlanRunner:
         """Run plans at once; they know the trials of earlier asks. `conclude` gets each trial."""
         reference = self.reference(split)
         rows = min(self.probes, reference.rows) if probe else reference.rows
-        racing = self.racing and not self.judges_here
+        racing = self.racing and not self.judges_here and not isinstance(self.task, WeightedTask)
         beaten_by = rivals(earlier) if racing else ()
         order = self._order_file(hardest_first(earlier, rows)) if beaten_by else None
         trials = TrialMaker({t.content: t for t in earlier if t.content})

@@ -79,6 +79,33 @@ def mean_interval(
     return bootstrap_mean(found, seed=seed, confidence=confidence)
 
 
+def weighted_interval(
+    values: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    *,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> tuple[float, float]:
+    """Interval of a weighted mean distance: a seeded bootstrap over the samples that count.
+
+    Where all of these have the same distance of 0 or 1, a bootstrap would show no doubt: Wilson's.
+    """
+    counts = np.asarray(weights, dtype=np.float64) > 0
+    found, heavy = np.asarray(values)[counts], np.asarray(weights, dtype=np.float64)[counts]
+    if not len(found):
+        return 0.0, 1.0
+    if (found == 0).all() or (found == 1).all():
+        return wilson(int(found.sum()), len(found), confidence=confidence)
+    rng = np.random.default_rng(seed)
+    means = np.empty(RESAMPLES)
+    for i in range(RESAMPLES):
+        rows = rng.integers(0, len(found), len(found))
+        means[i] = np.average(found[rows], weights=heavy[rows])
+    mean = float(np.average(found, weights=heavy))
+    low, high = _ends(means, confidence)
+    return min(low, mean), max(high, mean)
+
+
 def _ends(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:
     tail = 50 * (1 - confidence)
     low, high = np.percentile(values, [tail, 100 - tail])

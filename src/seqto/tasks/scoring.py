@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 from seqto.model import outputs as model_outputs
 from seqto.records import Json, Loss, Measurement
 from seqto.tasks.array_file import read_arrays, write_arrays
-from seqto.tasks.intervals import bootstrap_differences, mean_interval
-from seqto.tasks.task import Answers, CheckedTask, FigureTask, Task, judges_one_output
+from seqto.tasks.intervals import bootstrap_differences, mean_interval, weighted_interval
+from seqto.tasks.task import (
+    Answers,
+    CheckedTask,
+    FigureTask,
+    ResampledTask,
+    Task,
+    WeightedTask,
+    judges_one_output,
+)
 
 DIGITS = 6  # of a sum of distances, so that equal sums are equal in any order of adding
 
@@ -168,6 +176,7 @@ class Scorer:
         self.stopped = False
         self._answers: list[Answers] = []
         self._distances: list[NDArray[np.float64]] = []
+        self._weights: list[NDArray[np.float64]] = []  # empty: all samples count the same
         self._squares: list[NDArray[np.float64]] = []
         self._figures: dict[str, list[NDArray[np.float64]]] = {}
 
@@ -183,6 +192,8 @@ class Scorer:
                 f"{type(self.task).__name__}.distance must give one number from 0 to 1 a sample"
             )
         self._distances.append(distances)
+        if isinstance(self.task, WeightedTask):
+            self._weights.append(np.asarray(self.task.weights(expected, found.answers), np.float64))
         if isinstance(self.task, FigureTask):
             for name, values in self.task.figures(expected, found.answers).items():
                 self._figures.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
@@ -201,6 +212,8 @@ class Scorer:
 
     def is_beaten(self) -> bool:
         """Whether a rival (bytes, summed distance) beats it for sure, whatever is still to come."""
+        if self._weights:
+            return False  # what is still to come may outweigh what there is
         own = (self.size_bytes, self.summed_distance)
         return not self.complete and any(
             size <= own[0] and total <= own[1] and (size, total) != own
@@ -209,6 +222,8 @@ class Scorer:
 
     def _loss(self) -> Loss:
         """Of all rows; where some are missing, the least that it can be, and its bounds."""
+        if self._weights:
+            return self._weighted_loss()
         total = self.summed_distance
         if not self.complete:
             most = total + self.rows - self.seen
@@ -218,6 +233,20 @@ class Scorer:
         low, high = mean_interval(distances)
         bits = np.packbits(distances == 0).tobytes().hex()
         return Loss(total / self.seen, min(low, total / self.seen), high, self.seen, bits)
+
+    def _weighted_loss(self) -> Loss:
+        """The weighted mean; where rows are missing, of those that were run, without a bound."""
+        rows = self.order[: self.seen]
+        distances, weights = np.zeros(self.rows), np.zeros(self.rows)
+        distances[rows] = np.concatenate(self._distances)
+        weights[rows] = np.concatenate(self._weights)
+        whole = float(weights.sum())
+        value = round(float((weights * distances).sum()), DIGITS) / whole if whole else 0.0
+        if not self.complete:
+            return Loss(value, 0.0, 1.0, self.seen)
+        low, high = weighted_interval(distances, weights)
+        bits = np.packbits(distances == 0).tobytes().hex()
+        return Loss(value, min(low, value), max(high, value), self.seen, bits)
 
     def measurement(self, *, intervals: bool = False) -> Measurement:
         """Return the figures; `intervals`: of the drops of scores too, which takes a while."""
@@ -252,6 +281,11 @@ class Scorer:
         self, want: Answers, answers: Answers, labels: Any, names: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
         """95 % intervals of float's score minus the candidate's, on the same samples."""
+        if isinstance(self.task, ResampledTask):
+            first, second = (self.task.scorer(a, labels) for a in (want, answers))
+            return bootstrap_differences(
+                lambda rows: (first(rows), second(rows)), self.seen, names=list(names)
+            )
 
         def both(rows: NDArray[np.int64]) -> tuple[Mapping[str, float], Mapping[str, float]]:
             some = _rows_of(labels, rows)

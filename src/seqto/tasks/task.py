@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -107,6 +107,25 @@ class FigureTask(Protocol):
     """A task with further figures, of which the mean over the samples is reported."""
 
     def figures(self, reference: Answers, answers: Answers) -> Mapping[str, Floats]: ...
+
+
+@runtime_checkable
+class WeightedTask(Protocol):
+    """A task whose samples count differently: loss is the mean with these weights.
+
+    What a sample counts depends on the candidate, so that no candidate is stopped early.
+    """
+
+    def weights(self, reference: Answers, answers: Answers) -> Floats: ...
+
+
+@runtime_checkable
+class ResampledTask(Protocol):
+    """A task that gives the scores of some samples, perhaps named twice, after work done once."""
+
+    def scorer(
+        self, answers: Answers, labels: Any
+    ) -> Callable[[NDArray[np.int64] | None], Mapping[str, float]]: ...
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from PIL import Image
 
 import nets
 from seqto import tune
+from seqto.report import wording
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -76,6 +77,8 @@ def test_a_detector_is_judged_by_its_boxes(tmp_path: Path) -> None:
     assert 0.02 < losses[0]["value"] < 0.9
     assert all(0 <= x["low"] <= x["value"] <= x["high"] <= 1 for x in losses)
     assert all(t["damage"] >= 0 for t in report["trials"])
+    assert report["output"]["changed"] == "boxes"
+    assert " % of boxes changed, 95 % between " in wording.recommendation(report)
 
 
 def test_a_segmentation_net_is_judged_by_its_mask(tmp_path: Path) -> None:

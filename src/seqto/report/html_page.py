@@ -100,6 +100,8 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
     return {
         "name": wording.model_name(report),
         "sentence": wording.recommendation(report),
+        "changed": wording.changed(report),
+        "change_words": wording.change_words(report),
         "commands": {
             pick: wording.export_command(report, folder=folder, pick=pick)
             for pick in report["recommended"]

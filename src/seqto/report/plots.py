@@ -247,10 +247,10 @@ def _front(figure: Figure, report: Report) -> bool:
     _steps(axes, points)
     _marks(axes, report)
     axes.set_xlabel("file size (MB)")
-    axes.set_ylabel("answers changed (%)")
+    axes.set_ylabel(f"{wording.changed(report)} (%)")
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.margins(x=0.04)
-    axes.set_title(_title(report, "answers changed against file size"))
+    axes.set_title(_title(report, f"{wording.changed(report)} against file size"))
     figure.legend(loc="outside lower center", ncols=4)
     return True
 

@@ -200,7 +200,7 @@ def front_chart(
     legend = f"{pick} balanced  {star} front  {dot} other"
     room = columns - len(low) - len(high)
     lines.append(" " * (left + 1) + low + legend.center(room)[:room] + high)
-    return "\n".join([f"answers changed (%){'':<4}against file size", *lines])
+    return "\n".join([f"{wording.changed(report)} (%){'':<4}against file size", *lines])
 
 
 def _tick(value: float) -> str:

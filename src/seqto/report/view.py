@@ -168,7 +168,8 @@ def _measured(measurement: Measurement | None) -> Json:
     """Loss and the task's figures on a split; null where they were not measured."""
     names = ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau")
     if measurement is None:
-        return {"loss": None, **dict.fromkeys(names), "scores": {}, "baseline_scores": {}}
+        empty: Json = {"scores": {}, "figures": {}, "baseline_scores": {}}
+        return {"loss": None, **dict.fromkeys(names), **empty}
     # the per-sample bits stay in the journal: they are long, and only a resumed run needs them
     loss = {k: v for k, v in measurement.loss.to_json().items() if k != "agreement"}
     scores, before = measurement.scores, measurement.baseline_scores
@@ -178,6 +179,7 @@ def _measured(measurement: Measurement | None) -> Json:
         "loss": loss,
         **dict(zip(names, values, strict=True)),
         "scores": dict(scores),
+        "figures": dict(figures),
         "baseline_scores": dict(before),
     }
 

@@ -11,6 +11,8 @@ from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import title_of
 from seqto.text import milliseconds, percent, plain, shorten, times
 
+RELATIVE_ERROR = "relative error"  # a task's word for a loss that is no share of things
+
 
 def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:
     """The trial with a number, or None."""
@@ -48,13 +50,29 @@ def _gain(factor: float, better: str, worse: str) -> str:
     return f"{times(1 / factor)} {worse}"
 
 
-def change(loss: Mapping[str, Any] | None) -> str:
+def changed(report: Mapping[str, Any]) -> str:
+    """'answers changed', 'boxes changed', 'relative error': what loss is, in the task's words."""
+    word = (report["output"] or {}).get("changed")
+    if word == RELATIVE_ERROR:
+        return RELATIVE_ERROR
+    return f"{plain(word or 'answers')} changed"
+
+
+def change_words(report: Mapping[str, Any]) -> str:
+    """'of answers change', 'of boxes changed', 'relative error': what stands behind a loss."""
+    word = (report["output"] or {}).get("changed")
+    if word == RELATIVE_ERROR:
+        return RELATIVE_ERROR
+    return "of answers change" if word is None else f"of {plain(word)} changed"
+
+
+def change(loss: Mapping[str, Any] | None, report: Mapping[str, Any]) -> str:
     """'1.3 % of answers change, 95 % between 0.6 and 2.9 %'."""
     if loss is None:
         return "loss not measured"
     low = percent(loss["low"]).removesuffix(" %")
     return (
-        f"{percent(loss['value'])} of answers change, "
+        f"{percent(loss['value'])} {change_words(report)}, "
         f"95 % between {low} and {percent(loss['high'])}"
     )
 
@@ -79,7 +97,7 @@ def recommendation(report: Mapping[str, Any]) -> str:
             return f"All {counts['trials']} trials failed, so there is nothing to recommend."
         return "No trial has all the figures that were asked for, so there is none to recommend."
     loss, unseen = held_out(trial)
-    parts = [*gains(report, trial), change(loss)]
+    parts = [*gains(report, trial), change(loss, report)]
     accuracy = _accuracy(report, trial)
     if accuracy:
         parts.append(accuracy)

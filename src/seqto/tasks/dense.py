@@ -25,6 +25,7 @@ class Dense:
     """
 
     one_output: ClassVar[bool] = True
+    changed: ClassVar[str] = "relative error"  # what loss is, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     output: str | None = None
     max_values: int = 256 * 256

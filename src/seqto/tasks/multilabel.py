@@ -20,6 +20,7 @@ class MultiLabel:
     """Answers are the labels with a score of `threshold` or more (0 for logits)."""
 
     one_output: ClassVar[bool] = True
+    changed: ClassVar[str] = "labels"  # what loss is a share of, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     output: str | None = None
     threshold: float = 0.5

@@ -68,7 +68,7 @@ class Reference:
     decoded: Decoded
     variance: float  # of the signal
     scores: Mapping[str, float]  # of all rows, where there are labels
-    output: Json  # the judged output: shape for one sample, judged_by
+    output: Json  # the judged output: shape for one sample, judged_by, changed
     caution: str | None = None  # what is doubtful about the outputs
 
     @property
@@ -111,14 +111,16 @@ def reference_from(
 def describe_outputs(
     task: Task, outputs: Sequence[NDArray[Any]], *, judged: int, name: str
 ) -> Json:
-    """Return {output: {shape, judged_by}, caution} of the float model's outputs of a chunk."""
+    """Return {output: {shape, judged_by, changed}, caution} of the float model's outputs."""
     value = np.asarray(outputs[judged])
-    judged_by = model_outputs.kind_of(value) if judges_one_output(task) else "task"
+    word = getattr(task, "changed", None)  # what loss is a share of, where that is not answers
+    own = isinstance(word, str) or not judges_one_output(task)
+    judged_by = "task" if own else model_outputs.kind_of(value)
     caution = task.check(outputs, name=name) if isinstance(task, CheckedTask) else None
-    return {
-        "output": {"shape": list(value.shape[1:]), "judged_by": judged_by},
-        "caution": caution,
-    }
+    about: Json = {"shape": list(value.shape[1:]), "judged_by": judged_by}
+    if isinstance(word, str):
+        about["changed"] = word
+    return {"output": about, "caution": caution}
 
 
 def save_part(path: Path, decoded: Decoded, about: Json) -> None:

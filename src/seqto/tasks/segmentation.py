@@ -28,6 +28,7 @@ class Segmentation:
     """
 
     one_output: ClassVar[bool] = True
+    changed: ClassVar[str] = "mask area"  # what loss is a share of, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     decoder: str | None = keyed("decode")  # mask or classes; None: by the output's shape
     output: str | None = None

@@ -161,7 +161,7 @@ function wirePoints(box, rows, report, view, hooks) {
 }
 
 const pointName = (report, t) =>
-  "Trial " + t.number + ": " + METRICS.loss.say(t) + " of answers changed, " + size(t.size_bytes) +
+  "Trial " + t.number + ": " + report.changed + " " + METRICS.loss.say(t) + ", " + size(t.size_bytes) +
   (t.latency_ms ? ", " + METRICS.latency.say(t) : "") + ", " + t.kept + " layers float";
 
 function showTip(dot, report, trial) {
@@ -170,7 +170,7 @@ function showTip(dot, report, trial) {
   fill(
     "tip",
     el("b", {}, "Trial " + trial.number + (title ? ": " + title : "")),
-    el("div", {}, "answers changed " + METRICS.loss.say(trial)),
+    el("div", {}, report.changed + " " + METRICS.loss.say(trial)),
     el("div", {}, size(trial.size_bytes) + (trial.latency_ms ? "; " + METRICS.latency.say(trial) : "")),
     trial.accuracy === null ? null : el("div", {}, "accuracy " + percent(trial.accuracy)),
     el("div", {}, planSummary(report, trial)),

@@ -77,7 +77,7 @@ function tiles(trial) {
   }
   const unseen = trial.report_split?.loss;
   const loss = unseen ?? trial.loss;
-  if (loss) made.push(tile(percent(loss.value), "of answers change; 95 % between " + (loss.low * 100).toFixed(1) + " and " + percent(loss.high) + (unseen ? ", held-out samples" : "")));
+  if (loss) made.push(tile(percent(loss.value), report.change_words + "; 95 % between " + (loss.low * 100).toFixed(1) + " and " + percent(loss.high) + (unseen ? ", held-out samples" : "")));
   const accuracy = trial.report_split?.accuracy ?? trial.accuracy;
   if (accuracy !== null && accuracy !== undefined) {
     const was = unseen ? trial.report_split.baseline_accuracy ?? before?.report_split.accuracy : trial.baseline_accuracy ?? before?.accuracy;

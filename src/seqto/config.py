@@ -95,6 +95,10 @@ class DataSettings:
             "interpolation, or preset"
         },
     )
+    labelled: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "detection, segmentation: images and annotations, or images and masks"},
+    )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the data source's own keys"}
     )
@@ -230,6 +234,7 @@ def plugin_keys(section: str) -> tuple[str, ...]:
     return tuple(key.partition(".")[2] for key in keys)
 
 
+LABELLED_PATHS = ("images", "annotations", "masks")  # keys of [data.labelled]
 NO_PATHS = ("folders", "none")  # values of data.labels that name no file
 
 
@@ -290,7 +295,20 @@ def read_toml(path: str | Path) -> Json:
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
         if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
             tables[section][key] = str((folder / value).resolve())
+    data = tables.get("data")
+    labelled = data.get("labelled") if isinstance(data, dict) else None
+    if isinstance(labelled, dict):
+        for key in LABELLED_PATHS:
+            if key in labelled:
+                labelled[key] = _absolute(labelled[key], folder)
     return tables
+
+
+def _absolute(value: Any, folder: Path) -> Any:
+    """A path or several, relative to a folder; what is no path stays for the check of types."""
+    if isinstance(value, list):
+        return [_absolute(item, folder) for item in value]
+    return str((folder / value).resolve()) if isinstance(value, str) else value
 
 
 def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Settings:

@@ -27,6 +27,7 @@ EVALUATION = "evaluation"  # what a search may look at
 
 
 REPORT = "report"  # what only final figures are measured on
+LABELLED = "labelled"  # samples of [data.labelled], for the scores at the end
 
 
 CALIBRATION = "calibration"  # ranges and layer analysis

@@ -48,6 +48,7 @@ class FakeStudy:
     broken: tuple[int, ...] = ()
     timed: list[list[int]] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)
+    labelled: list[str] = field(default_factory=list)
     profiled: list[str] = field(default_factory=list)
 
     def time(self, keys: Sequence[str], *, final: bool) -> None:
@@ -69,6 +70,9 @@ class FakeStudy:
 
     def confirm(self, keys: Sequence[str]) -> None:
         self.confirmed = list(keys)
+
+    def measure_labelled(self, keys: Sequence[str]) -> None:
+        self.labelled = list(keys)
 
     def profile(self, plan: Plan, *, scheme: str) -> None:
         self.profiled.append(scheme)

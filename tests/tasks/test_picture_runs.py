@@ -12,6 +12,7 @@ from PIL import Image
 
 import nets
 from seqto import tune
+from seqto.errors import ConfigError
 from seqto.report import wording
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -61,11 +62,23 @@ def write_pictures(folder: Path, count: int = 32) -> None:
         small.resize(size, Image.Resampling.BILINEAR).save(folder / f"{k:02}.png")
 
 
-def run(folder: Path, model: Any, task: str, *, size: str = "letterbox = 32") -> dict[str, Any]:
+def run(
+    folder: Path,
+    model: Any,
+    task: str,
+    *,
+    size: str = "letterbox = 32",
+    more: str = "",
+    **data: str,
+) -> dict[str, Any]:
     nets.save(model, folder / "net.onnx")
     write_pictures(folder / "pictures")
-    (folder / "tune.toml").write_text(CONFIG.format(task=task, size=size))
-    report: dict[str, Any] = tune(config=folder / "tune.toml", out=folder / "run").report
+    (folder / "tune.toml").write_text(CONFIG.format(task=task, size=size) + more)
+    report: dict[str, Any] = tune(
+        config=folder / "tune.toml",
+        out=folder / "run",
+        **{f"data__{key}": value for key, value in data.items()},
+    ).report
     assert json.loads((folder / "run" / "report.json").read_text())["trials"]
     return report
 
@@ -87,3 +100,91 @@ def test_a_segmentation_net_is_judged_by_its_mask(tmp_path: Path) -> None:
     assert all(0 < loss < 0.3 for loss in losses)
     figures = report["trials"][0]["figures"]
     assert 0 < figures["pixels_changed"] < 0.3
+
+
+def write_labelled(folder: Path, count: int = 10) -> None:
+    """Pictures with boxes in COCO's JSON, and with masks of the same names."""
+    write_pictures(folder / "labelled", count)
+    (folder / "masks").mkdir()
+    images, notes = [], []
+    for k, path in enumerate(sorted((folder / "labelled").iterdir()), start=1):
+        with Image.open(path) as image:
+            width, height = image.size
+        images.append({"id": k, "file_name": path.name, "width": width, "height": height})
+        box = [2 + k % 5, 3, 12, 14]
+        notes.append({"id": k, "image_id": k, "category_id": 7 + k % 3, "bbox": box})
+        mask = np.zeros((height, width), np.uint8)
+        mask[4:18, 3:15] = 255
+        Image.fromarray(mask).save(folder / "masks" / path.name)
+    categories = [{"id": c, "name": str(c)} for c in (7, 8, 9)]
+    table = {"images": images, "annotations": notes, "categories": categories}
+    (folder / "labels.json").write_text(json.dumps(table))
+
+
+LABELLED_BOXES = """
+[data.labelled]
+images = "labelled"
+annotations = "labels.json"
+score = 0.001
+nms = 0.7
+"""
+LABELLED_MASKS = """
+[data.labelled]
+images = "labelled"
+masks = "masks"
+"""
+
+
+@pytest.mark.parametrize(
+    ("task", "table", "score"),
+    [(DETECTOR, LABELLED_BOXES, "mAP"), (SEGMENTER, LABELLED_MASKS, "mIoU")],
+    ids=["boxes", "masks"],
+)
+def test_the_labelled_set_is_scored_at_the_end(
+    tmp_path: Path, task: str, table: str, score: str
+) -> None:
+    pytest.importorskip("pycocotools")
+    write_labelled(tmp_path)
+    model = nets.detector() if task == DETECTOR else nets.segmenter()
+    report = run(tmp_path, model, task, more=table)
+    assert report["data"]["splits"]["labelled"] == 10
+    numbers = {report["fully_quantized"], *report["recommended"].values()}
+    for trial in report["trials"]:
+        if trial["number"] not in numbers:
+            continue
+        found = trial["labelled"]
+        assert found["samples"] == 10
+        assert 0 <= found["scores"][score] <= 1
+        low, high = found["score_drops"][score]
+        drop = found["baseline_scores"][score] - found["scores"][score]
+        assert low - 0.05 <= drop <= high + 0.05
+        assert trial["scores"] == {}, "the data of the search have no labels"
+    floats = {t["labelled"]["baseline_scores"][score] for t in report["trials"] if t["labelled"]}
+    assert len(floats) == 1
+    assert floats != {0.0}
+    assert f"{score} " in wording.recommendation(report)
+
+
+@pytest.mark.parametrize(
+    ("task", "table", "words"),
+    [
+        (DETECTOR, LABELLED_MASKS, "hold no boxes"),
+        (DETECTOR, LABELLED_BOXES + "scor = 1", "did you mean 'score'"),
+        (DETECTOR, LABELLED_BOXES.replace("0.001", "7"), "must be between 0 and 1"),
+        (SEGMENTER, LABELLED_BOXES, r"unknown setting 'data\.labelled\.score'"),
+        (SEGMENTER, '[data.labelled]\nimages = "labelled"', "either annotations or masks"),
+        ('kind = "classification"', LABELLED_BOXES, "not taken by task 'classification'"),
+    ],
+    ids=["masks", "key", "value", "own", "half", "task"],
+)
+def test_a_labelled_set_that_does_not_fit_is_refused(
+    tmp_path: Path, task: str, table: str, words: str
+) -> None:
+    write_labelled(tmp_path)
+    with pytest.raises(ConfigError, match=words):
+        run(tmp_path, nets.detector(), task, more=table)
+
+
+def test_classes_of_sub_folders_are_no_labels_of_a_detector(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds class numbers"):
+        run(tmp_path, nets.detector(), DETECTOR, labels="folders")

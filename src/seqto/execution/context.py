@@ -13,6 +13,7 @@ from seqto.devices.device import Device
 from seqto.execution.files import FileRef, LocalFiles
 from seqto.execution.jobs import WorkerSetup
 from seqto.plugins import device_from_json
+from seqto.records import LABELLED
 from seqto.tasks.scoring import Reference
 from seqto.tasks.task import Task, task_from_json
 from seqto.transforms.variants import variant_of
@@ -26,6 +27,8 @@ class WorkerContext:
         self.device: Device = device_from_json(setup.device)
         self.exact: Device = device_from_json({"kind": "ort", "optimize": False})
         self.task: Task | None = task_from_json(setup.task) if setup.task else None
+        labelled = setup.labelled_task
+        self.labelled_task: Task | None = task_from_json(labelled) if labelled else None
         self.store = SampleStore.open(files.named(setup.samples))
         self._assemblers: dict[str, Assembler] = {}
         self._references: dict[str, Reference] = {}
@@ -60,6 +63,10 @@ class WorkerContext:
         if ref.sha256 not in self._references:
             self._references[ref.sha256] = Reference.load(self.files.path(ref))
         return self._references[ref.sha256]
+
+    def task_of(self, split: str) -> Task | None:
+        """The task that a split is judged with; None: it stays in the main process."""
+        return self.labelled_task if split == LABELLED and self.labelled_task else self.task
 
     def labels(self, split: str) -> Any:
         return self.store.labels(split)

@@ -119,10 +119,11 @@ def evaluate(
 def _scorer(
     worker: WorkerContext, job: Evaluate, size_bytes: int, order: NDArray[np.int64] | None
 ) -> Scorer:
-    if worker.task is None or job.reference is None:
+    task = worker.task_of(job.split)
+    if task is None or job.reference is None:
         raise PlanError("a reference was given for a task that stays in the main process")
     return Scorer(
-        worker.task,
+        task,
         worker.reference(job.reference),
         device=worker.device.name,
         rows=job.rows,
@@ -148,15 +149,16 @@ def make_reference(worker: WorkerContext, job: MakeReference, signals: Signals) 
         rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk)
         chunks = rows.chunks(job.first, job.stop)
         name = f"reference-{job.split}-{job.first}"
-        if worker.task is None:
+        task = worker.task_of(job.split)
+        if task is None:
             file = _raw_file(worker, chunks, name, signals)
             return ReferenceMade(job.first, worker.files.put(file))
         parts, about = [], None
         judged = worker.setup.sent.index(worker.setup.output.position)
         for outputs in chunks:
-            parts.append(scoring.decode(worker.task, outputs))
+            parts.append(scoring.decode(task, outputs))
             about = about or scoring.describe_outputs(
-                worker.task, outputs, judged=judged, name=worker.setup.output.name
+                task, outputs, judged=judged, name=worker.setup.output.name
             )
             signals.alive()
     file = worker.files.work_file(name)

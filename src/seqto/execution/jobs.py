@@ -29,6 +29,7 @@ class WorkerSetup:
     sent: tuple[int, ...]  # positions of the outputs that the task gets
     task: Json | None = None  # None: the task stays in the main process, which gets raw outputs
     max_opset: int | None = None
+    labelled_task: Json | None = None  # for the labelled split, where the thresholds differ
 
 
 # ------------------------------------------------------------------------------------------- jobs

@@ -32,6 +32,7 @@ DIAGNOSIS = "diagnosis"
 
 # steps beside the trials that may fail
 BATCH, TIMING, REPORT_SPLIT, PROFILE = "batch", "timing", "report split", "profile"
+LABELLED_SET = "labelled set"
 FOOTPRINT = "footprint"  # memory and time to load
 
 DONE, BUDGET, INTERRUPTED = "done", "budget", "interrupted"  # reasons of the end
@@ -206,7 +207,7 @@ class StepFailed(_Event):
     """A step beside the trials that failed and is not tried again."""
 
     tag: ClassVar[str] = "failure"
-    step: str  # BATCH, TIMING, REPORT_SPLIT, PROFILE or FOOTPRINT
+    step: str  # BATCH, TIMING, REPORT_SPLIT, LABELLED_SET, PROFILE or FOOTPRINT
     number: int | None  # of the trial
     plan_key: str | None
     failure: Failure

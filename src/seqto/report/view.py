@@ -14,7 +14,7 @@ from typing import Any
 from seqto.record.events import Finding, PlanProfiled, StepFailed
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, REPORT, Json, Latency, Measurement
+from seqto.records import EVALUATION, LABELLED, REPORT, Json, Latency, Measurement
 from seqto.report import wording
 from seqto.selection.objectives import OBJECTIVES, figure_of, figures_of_float
 from seqto.selection.recommend import Recommendation, kept_float, quantizable_layers, recommend
@@ -184,6 +184,18 @@ def _measured(measurement: Measurement | None) -> Json:
     }
 
 
+def _labelled(measurement: Measurement | None) -> Json | None:
+    """Scores on the labelled set, and the float model's; null where it was not measured."""
+    if measurement is None:
+        return None
+    return {
+        "samples": measurement.loss.samples,
+        "scores": dict(measurement.scores),
+        "baseline_scores": dict(measurement.baseline_scores),
+        "score_drops": {k: list(ends) for k, ends in measurement.score_drops.items()},
+    }
+
+
 def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
     seen, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
     plan = trial.plan.to_json()
@@ -197,6 +209,7 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "damage": None if seen is None else seen.damage,
         "stopped_early": seen is not None and seen.stopped_early,
         "report_split": None if held_out is None else _measured(held_out),
+        "labelled": _labelled(trial.measurements.get(LABELLED)),
         "objectives": {name: figure_of(trial, name, state.baseline) for name in OBJECTIVES},
         "size_bytes": trial.size_bytes,
         "sha256": trial.sha256,

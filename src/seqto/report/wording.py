@@ -86,6 +86,25 @@ def interval(loss: Mapping[str, Any] | None) -> str:
     return f"{percent(loss['value'])} ({low}–{high})"
 
 
+def labelled_scores(trial: Mapping[str, Any]) -> list[str]:
+    """'mAP 36.6 → 36.1 %, paired interval −1.2 to +0.3': scores on the labelled set."""
+    found = trial.get("labelled") or {"scores": {}}
+    texts = []
+    for name, value in found["scores"].items():
+        before = found["baseline_scores"].get(name)
+        if value is None or before is None:
+            continue
+        share = min(value, before) >= 0 and max(value, before) <= 1
+        factor, unit = (100, " %") if share else (1, "")
+        text = f"{plain(name)} {before * factor:.1f} → {value * factor:.1f}{unit}"
+        drop = found["score_drops"].get(name)
+        if drop and None not in drop:
+            low, high = (f"{-end * factor:+.1f}".replace("-", "−") for end in reversed(drop))
+            text += f" (paired interval {low} to {high})"
+        texts.append(text)
+    return texts
+
+
 def recommendation(report: Mapping[str, Any]) -> str:
     """The one sentence that the whole run is for."""
     trial = recommended_trial(report)
@@ -101,6 +120,7 @@ def recommendation(report: Mapping[str, Any]) -> str:
     accuracy = _accuracy(report, trial)
     if accuracy:
         parts.append(accuracy)
+    parts += labelled_scores(trial)[:1]
     kept = len(trial["excluded"])
     layers = sum(row["quantizable"] for row in report["model"]["layers"])
     what = f"keeps {kept} of {layers} layers float" if kept else f"quantizes all {layers} layers"

@@ -48,6 +48,10 @@ def finish(study: Study) -> None:
     keys = [state.trials[n].plan.key for n in sorted(set(chosen.picks.values()))]
     study.confirm(keys)
     study.measure_footprints(keys)
+    full = None if chosen.fully_quantized is None else state.trials[chosen.fully_quantized]
+    if full is not None and full.error is None and full.plan.key not in keys:
+        keys = [*keys, full.plan.key]
+    study.measure_labelled(keys)
     if chosen.best is None:
         return
     best = state.trials[chosen.best].plan

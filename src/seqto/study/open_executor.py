@@ -13,7 +13,7 @@ from seqto.execution.files import LocalFiles
 from seqto.execution.jobs import WorkerSetup
 from seqto.execution.local.executor import LocalExecutor
 from seqto.model.files import external_files
-from seqto.study.setup import Job
+from seqto.study.setup import Job, labelled_task
 from seqto.study.workspace import Workplace
 from seqto.tasks.task import judges_one_output, portable_form
 
@@ -42,7 +42,7 @@ def worker_setup(job: Job, place: Workplace) -> tuple[WorkerSetup, LocalFiles]:
     named = {f"original/{original.name}": original}
     named |= {f"original/{p.relative_to(original.parent).as_posix()}": p for p in beside}
     files = LocalFiles(place.folder.resolve(), named)
-    judged = place.judged
+    judged, scored = place.judged, labelled_task(job)
     setup = WorkerSetup(
         original=files.put(original),
         beside=tuple(files.put(p) for p in beside),
@@ -53,6 +53,7 @@ def worker_setup(job: Job, place: Workplace) -> tuple[WorkerSetup, LocalFiles]:
         sent=(judged.position,) if judges_one_output(job.task) else judged.numeric,
         task=portable_form(job.task),
         max_opset=job.settings.constraints.max_opset,
+        labelled_task=None if scored is None else portable_form(scored),
     )
     return setup, files
 

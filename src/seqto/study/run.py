@@ -28,7 +28,7 @@ from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
 from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
-from seqto.study.setup import Job, rounding_types
+from seqto.study.setup import Job, labelled_task, rounding_types
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
 
@@ -113,6 +113,7 @@ def _study(
         listener=job.listener,
         began=began,
         judged=place.judged,
+        labelled_task=labelled_task(job),
     )
 
 

@@ -36,7 +36,7 @@ from seqto.record.events import BATCH, FLOAT_MODEL, PROFILE, TASK, Event
 from seqto.record.journal import finite
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
-from seqto.records import CALIBRATION, EVALUATION, REPORT, Failure, Json, Measurement
+from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Json, Measurement
 from seqto.search.latency_table import integer_layers
 from seqto.selection.racing import hardest_first, rivals
 from seqto.study.running_trial import TrialMaker
@@ -101,9 +101,11 @@ class PlanRunner:
         probes: int = 16,
         chunk: int = 0,
         batch_seconds: float = 0.15,
+        labelled_task: Task | None = None,
     ) -> None:
         self.record, self.executor, self.store = record, executor, store
         self.task, self.device, self.judged = task, device, judged
+        self.labelled_task = labelled_task or task
         self.judges_here = portable_form(task) is None  # workers send raw outputs then
         self.racing, self.probes, self.chunk = racing, probes, chunk
         self.batch_seconds = batch_seconds  # for each batch size that is tried
@@ -181,11 +183,11 @@ class PlanRunner:
         decoded: list[Decoded] = []
         about: Json = {}
         for part in parts:
-            found, said = self._part(files.path(part))
+            found, said = self._part(files.path(part), self._task(split))
             decoded.append(found)
             about = about or said
         reference = scoring.reference_from(
-            self.task, split, decoded, labels=self.store.labels(split), about=about
+            self._task(split), split, decoded, labels=self.store.labels(split), about=about
         )
         path = files.named(f"{WORK}/reference-{split}")
         reference.save(path)
@@ -193,13 +195,16 @@ class PlanRunner:
             files.discard(part)
         return SplitReference(files.put(path), scoring.Reference.load(path))
 
-    def _part(self, path: Any) -> tuple[Decoded, Json]:
+    def _task(self, split: str) -> Task:
+        return self.labelled_task if split == LABELLED else self.task
+
+    def _part(self, path: Any, task: Task) -> tuple[Decoded, Json]:
         if not self.judges_here:
             return scoring.load_part(path)
         arrays = list(read_arrays(path)[0].values())
         judged = self.judged.numeric.index(self.judged.position) if len(arrays) > 1 else 0
-        about = scoring.describe_outputs(self.task, arrays, judged=judged, name=self.judged.name)
-        return scoring.decode(self.task, arrays), about
+        about = scoring.describe_outputs(task, arrays, judged=judged, name=self.judged.name)
+        return scoring.decode(task, arrays), about
 
     def _use_prepared_model(self, failure: Failure) -> bool:
         """Let the prepared model, which gives the same answers, be the float model, if it runs.
@@ -319,25 +324,30 @@ class PlanRunner:
             return None
         files = self.executor.files
         arrays, _ = read_arrays(files.path(done.outcome.file))
+        task = self._task(reference.content.split)
         scorer = Scorer(
-            self.task,
+            task,
             reference.content,
             device=self.device.name,
             rows=rows,
             labels=self.store.labels(reference.content.split),
         )
-        scorer.add(scoring.decode(self.task, list(arrays.values())))
+        scorer.add(scoring.decode(task, list(arrays.values())))
         files.discard(done.outcome.file)
         return scorer.measurement(intervals=intervals)
 
-    def confirm(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Measurement | Failure]]:
-        """Measure trials on the report split, which no search has seen."""
-        reference = self.reference(REPORT)
+    def confirm(
+        self, trials: Sequence[Trial], *, split: str = REPORT
+    ) -> Iterator[tuple[Trial, Measurement | Failure]]:
+        """Measure trials on the report split, which no search has seen, or the labelled one."""
+        if not trials:
+            return
+        reference = self.reference(split)
         running: dict[Handle, Trial] = {}
         for trial in trials:
             job = Evaluate(
                 trial.plan,
-                REPORT,
+                split,
                 reference.rows,
                 self.batch,
                 self._chunk_rows(reference.rows),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Any
 from seqto import config, plugins
 from seqto.config import Settings
 from seqto.data.arrays import Arrays
+from seqto.data.coco import Coco
 from seqto.data.data import Data
 from seqto.data.iterable import FromIterable
-from seqto.data.pictures import Pictures
+from seqto.data.labelled import OBJECT_MASK, Labelled
+from seqto.data.masks import Masks
+from seqto.data.pictures import NO_LABELS, Pictures
 from seqto.data.preprocess import Preprocess
 from seqto.data.presets import from_settings
 from seqto.devices.device import CachingDevice, Device
@@ -29,7 +33,7 @@ from seqto.schemes.static_int import StaticInt
 from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
 from seqto.search.strategy import Need, Strategy
 from seqto.study.study import Listener
-from seqto.tasks.task import Task
+from seqto.tasks.task import LabelledTask, Task
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
@@ -48,6 +52,7 @@ class Job:
     device: Device
     device_json: Json
     strategy: Strategy
+    labelled: Labelled | None = None  # for the scores at the end
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
 
@@ -117,16 +122,18 @@ def make_job(
     if isinstance(device, CachingDevice):
         # compiled models are shared by this run's workers and go with the other caches
         device_json |= device.with_cache((out / "cache" / "compiled").resolve())
+    chosen = task or _built(settings, plugins.TASKS)
     return Job(
         fetched,
         out,
         settings,
-        _data(settings, fetched, data),
+        _data(settings, fetched, data, task=chosen),
         preprocess,
-        task or _built(settings, plugins.TASKS),
+        chosen,
         device,
         device_json,
         strategy or _built(settings, plugins.STRATEGIES),
+        _labelled(settings, chosen, preprocess),
         listener,
     )
 
@@ -237,13 +244,58 @@ def data_kinds(settings: Settings) -> dict[str, Any]:
     return chosen
 
 
-def _data(settings: Settings, fetched: Fetched, given: Any) -> Data:
+def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> Labelled | None:
+    """Return the labelled set that [data.labelled] names, in the form that the task takes."""
+    table = settings.data.labelled
+    if not table:
+        return None
+    name = settings.task.kind
+    if not isinstance(task, LabelledTask):
+        raise ConfigError(
+            f"data.labelled is not taken by task {name!r}: it is for detection and segmentation"
+        )
+    own = list(inspect.signature(task.for_labels).parameters)
+    known = [*config.LABELLED_PATHS, *own]
+    for key, value in table.items():
+        if key not in known:
+            raise ConfigError(f"unknown setting 'data.labelled.{key}'{nearest(key, known)}")
+        listed = value if isinstance(value, list) else [value]
+        if key not in own and not (listed and all(isinstance(item, str) for item in listed)):
+            raise ConfigError(f"data.labelled.{key} = {value!r} is no path and no list of paths")
+    task.for_labels(**label_settings(settings))  # wrong values must not wait until the end
+    if "images" not in table or ("annotations" in table) == ("masks" in table):
+        raise ConfigError("data.labelled needs images and either annotations or masks")
+    if preprocess is None:
+        raise ConfigError("data.labelled needs data.preprocess with letterbox or stretch")
+    if "annotations" in table:
+        return Labelled(Coco(table["images"], table["annotations"]), preprocess, task.label_form)
+    for key in ("images", "masks"):
+        if not isinstance(table[key], str):
+            raise ConfigError(f"data.labelled.{key} must be one folder where masks are given")
+    source = Masks(table["images"], table["masks"], binary=task.label_form == OBJECT_MASK)
+    return Labelled(source, preprocess, task.label_form)
+
+
+def label_settings(settings: Settings) -> Json:
+    """Return the keys of [data.labelled] that are settings of the task's `for_labels`."""
+    return {k: v for k, v in settings.data.labelled.items() if k not in config.LABELLED_PATHS}
+
+
+def labelled_task(job: Job) -> Task | None:
+    """Return the task that the labelled set is scored with."""
+    if job.labelled is None or not isinstance(job.task, LabelledTask):
+        return None
+    return job.task.for_labels(**label_settings(job.settings))
+
+
+def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Data:
     chosen = data_kinds(settings)
+    labels = _labels(settings, task)
     if given is not None:
         name = f"{type(given).__name__}, which is given as data"
         known = ["labels"] if isinstance(given, str | Path) else []
         _refuse_unused(settings, plugins.DATA, "data", known=known, name=name)
-        return _given_data(given, settings)
+        return _given_data(given, labels)
     if len(chosen) != 1:
         _refuse_unused(settings, plugins.DATA, "data", known=["labels", *chosen], name="any source")
         what = "no data are given"
@@ -255,7 +307,7 @@ def _data(settings: Settings, fetched: Fetched, given: Any) -> Data:
     fields = plugins.fields_of(plugin)
     name = f"{plugins.NAMES[plugins.DATA]} {kind!r}"
     _refuse_unused(settings, plugins.DATA, "data", known=[kind, *fields], name=name)
-    shared: Json = {"labels": settings.data.labels, "seed": settings.data.seed, fields[0]: value}
+    shared: Json = {"labels": labels, "seed": settings.data.seed, fields[0]: value}
     if "specs" in fields:
         shared["specs"] = model_prepare.input_specs(model_files.load(fetched.path))
     own = {k: v for k, v in settings.data.settings.items() if k != kind}
@@ -263,12 +315,24 @@ def _data(settings: Settings, fetched: Fetched, given: Any) -> Data:
     return source
 
 
-def _given_data(given: Any, settings: Settings) -> Data:
+def _labels(settings: Settings, task: Task) -> str | None:
+    """data.labels; without it, a task of boxes or masks takes no classes from sub-folders."""
+    if not isinstance(task, LabelledTask):
+        return settings.data.labels
+    if settings.data.labels not in (None, NO_LABELS):
+        raise ConfigError(
+            f"data.labels = {settings.data.labels!r} holds class numbers, which task "
+            f"{settings.task.kind!r} does not take: leave it out, and give data.labelled for scores"
+        )
+    return NO_LABELS
+
+
+def _given_data(given: Any, labels: str | None) -> Data:
     if isinstance(given, Data):
         return given
     if isinstance(given, str | Path):
         path = Path(given)
-        return Pictures(path, settings.data.labels) if path.is_dir() else Arrays(path)
+        return Pictures(path, labels) if path.is_dir() else Arrays(path)
     return FromIterable(given)
 
 

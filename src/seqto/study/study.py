@@ -20,6 +20,7 @@ from seqto.model import outputs as model_outputs
 from seqto.record import events
 from seqto.record.events import (
     FOOTPRINT,
+    LABELLED_SET,
     REPORT_SPLIT,
     TIMING,
     Event,
@@ -32,7 +33,7 @@ from seqto.record.events import (
 from seqto.record.journal import Journal, finite
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import CALIBRATION, EVALUATION, REPORT, Failure, Latency
+from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.objectives import can_race
@@ -77,6 +78,7 @@ class Study:
         listener: Listener = lambda _event: None,
         began: float | None = None,
         judged: model_outputs.Judged,
+        labelled_task: Task | None = None,
     ) -> None:
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
@@ -97,6 +99,7 @@ class Study:
             probes=probes,
             chunk=chunk,
             batch_seconds=min(0.15, timing.seconds),
+            labelled_task=labelled_task,
         )
 
     # ------------------------------------------------------------------------------ the record
@@ -281,12 +284,19 @@ class Study:
 
     def confirm(self, keys: Sequence[str]) -> None:
         """Measure chosen trials on the report split, which no search has seen."""
-        if self.store.rows(REPORT) == 0:
+        self._measure(keys, REPORT, step=REPORT_SPLIT)
+
+    def measure_labelled(self, keys: Sequence[str]) -> None:
+        """Score chosen trials on the labelled set, where there is one."""
+        self._measure(keys, LABELLED, step=LABELLED_SET)
+
+    def _measure(self, keys: Sequence[str], split: str, *, step: str) -> None:
+        if not self.store.splits().get(split):
             return
-        todo = [k for k in keys if REPORT not in self.trials[k].measurements]
-        todo = [k for k in todo if not self.state.has_failed(REPORT_SPLIT, k)]
-        for trial, found in self.runner.confirm([self.trials[k] for k in todo]):
+        todo = [k for k in keys if split not in self.trials[k].measurements]
+        todo = [k for k in todo if not self.state.has_failed(step, k)]
+        for trial, found in self.runner.confirm([self.trials[k] for k in todo], split=split):
             if isinstance(found, Failure):
-                self.note_failure(REPORT_SPLIT, found, plan_key=trial.plan.key)
+                self.note_failure(step, found, plan_key=trial.plan.key)
             else:
                 self.append(TrialMeasured(trial.number, found))

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from seqto.assembly.assembler import Assembler, open_assembler
 from seqto.calibration.collect import Calibration, calibrate
 from seqto.calibration.statistics import save_statistics
-from seqto.data.data import reserved_rows
+from seqto.data.data import Data, reserved_rows
+from seqto.data.labelled import WithLabelled
 from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
 from seqto.errors import ConfigError, ModelError
@@ -28,7 +29,7 @@ from seqto.model import files as model_files
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.model.prepare import Prepared
-from seqto.records import CALIBRATION, EVALUATION, Json, Layer
+from seqto.records import CALIBRATION, EVALUATION, LABELLED, Json, Layer
 from seqto.study.setup import Job, calibration_methods
 from seqto.tasks.task import ModelTask, Task, judges_one_output
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
@@ -76,7 +77,7 @@ def build_store(
     With calibration alone, these are the rows that a run with the same settings calibrates on.
     """
     data = job.settings.data
-    rows = split_rows(
+    rows: Mapping[str, Sequence[int]] = split_rows(
         len(job.data),
         calibration=data.calibration,
         evaluation=0 if calibration_only else data.evaluation,
@@ -84,8 +85,12 @@ def build_store(
         seed=data.seed,
         calibration_rows=reserved_rows(job.data),
     )
+    source: Data = job.data
+    if job.labelled is not None and not calibration_only:
+        source = WithLabelled(job.data, job.labelled)
+        rows = {**rows, LABELLED: range(len(job.data), len(source))}
     return SampleStore.build(
-        job.data,
+        source,
         folder,
         splits={CALIBRATION: rows[CALIBRATION]} if calibration_only else rows,
         inputs=prepared.inputs,

@@ -36,6 +36,7 @@ class Detection:
     """
 
     one_output: ClassVar[bool] = False
+    label_form: ClassVar[str] = "boxes"
     changed: ClassVar[str] = "boxes"  # what loss is a share of, for reports
     signal_bytes: ClassVar[int] = 8 * SKETCH
     decoder: str | None = keyed("decode")  # name or package.module:function; None: by the shapes

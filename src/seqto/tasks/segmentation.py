@@ -48,6 +48,15 @@ class Segmentation:
         if isinstance(self.threshold, bool) or not isinstance(self.threshold, int | float):
             raise ConfigError(f"task.threshold = {self.threshold!r} must be a number")
 
+    @property
+    def label_form(self) -> str:
+        """Labels are 0 and 1 where the answer is, else a class a pixel."""
+        return "mask" if self.decoder == MASK else "classes"
+
+    def for_labels(self) -> Segmentation:
+        """Return the task that scores are measured with: the same."""
+        return self
+
     def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where a soft map never crosses its threshold."""
         found, value = choose_output(outputs, self.output)

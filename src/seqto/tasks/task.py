@@ -136,6 +136,20 @@ class CheckedTask(Protocol):
 
 
 @runtime_checkable
+class LabelledTask(Protocol):
+    """A task that is scored on the labelled set, with settings of `for_labels` (`[data.labelled]`).
+
+    label_form   boxes; mask (1 where the object is); classes (a class a pixel)
+    """
+
+    @property
+    def label_form(self) -> str: ...
+
+    @property
+    def for_labels(self) -> Callable[..., Task]: ...
+
+
+@runtime_checkable
 class ModelTask(Protocol):
     """A task that wants to know the model: the outputs it gets, and the size of its picture."""
 

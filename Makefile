@@ -42,7 +42,7 @@ tools:
 	@touch $@
 
 .venv/dev: .venv/bin/python pyproject.toml requirements.lock
-	$(BIN)/python $(PIP_INSTALL) -e '.[hub,dev]'
+	$(BIN)/python $(PIP_INSTALL) -e '.[hub,detection,dev]'
 	@touch $@ .venv/runtime
 
 clean:

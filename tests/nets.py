@@ -294,14 +294,14 @@ def detector(*, classes: int = 3, batch: int | str = "N", seed: int = 10) -> Any
     return net.model({"x": side}, {"output0": [batch, 4 + classes, BOX_CELLS]})
 
 
-def segmenter(*, seed: int = 11) -> Any:
+def segmenter(*, output: str = "mask", seed: int = 11) -> Any:
     """A soft map of one object."""
     net = Net(seed=seed)
     x = net.add("Relu", [net.conv("x", (3, 8))])
     x = net.add("Relu", [net.conv(x, (8, 8))])
-    net.add("Sigmoid", [net.conv(x, (8, 1), scale=3.0)], output="mask")
+    net.add("Sigmoid", [net.conv(x, (8, 1), scale=3.0)], output=output)
     side = [BOX_SIDE, BOX_SIDE]
-    return net.model({"x": ["N", 3, *side]}, {"mask": ["N", 1, *side]})
+    return net.model({"x": ["N", 3, *side]}, {output: ["N", 1, *side]})
 
 
 def conditional(*, seed: int = 9) -> Any:

@@ -66,3 +66,35 @@ def test_a_short_stepwise_run_on_lite0(tmp_path: Path) -> None:
     assert 4.5e6 < full["size_bytes"] < 5.2e6  # measured before the first line: 4.79 MB
     assert 0.02 < full["loss"]["value"] < 0.4  # 16.3 % of 300
     assert report["baseline"]["accuracy"] is not None
+
+
+@pytest.mark.slow
+def test_a_short_stepwise_run_on_fastestdet(tmp_path: Path) -> None:
+    text = (ZOO / "fastestdet.toml").read_text(encoding="utf-8").partition("[data.labelled]")[0]
+    for key in ("path", "images"):
+        text = text.replace(f'{key} = "', f'{key} = "{ZOO.as_posix()}/')
+    (tmp_path / "tune.toml").write_text(text, encoding="utf-8")
+    words = ["tune", "--config", tmp_path / "tune.toml", "--out", tmp_path / "out", "-q"]
+    words += ["--strategy", "stepwise", "--max-trials", "2", "--objectives", "loss", "size"]
+    words += ["--set", "data.calibration=8", "--set", "data.evaluation=16"]
+    words += ["--set", "data.report=12", "--set", "device.latency_s=0.2"]
+    words += ["--set", "analysis.samples=4", "--set", "analysis.diagnose=false"]
+    finished = runs.command(*words)
+    assert finished.returncode == 0, finished.stderr
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["counts"] | {"trials": 2, "failed": 0} == report["counts"]
+    assert report["output"]["changed"] == "boxes"
+    full = report["trials"][0]
+    assert 0.28e6 < full["size_bytes"] < 0.32e6
+    assert 0.2 < full["loss"]["value"] < 0.6  # stock quantization changes 41 % of the boxes
+
+
+@pytest.mark.parametrize("name", ["fastestdet", "u2netp"])
+def test_a_config_of_pictures_is_accepted_as_it_is(name: str, tmp_path: Path) -> None:
+    settings = config.make(config.read_toml(ZOO / f"{name}.toml"))
+    assert settings.model.path is not None
+    fetched = Fetched(name, settings.model.path, {"kind": "file"})
+    job = make_job(fetched, tmp_path / "out", settings)
+    assert job.labelled is not None
+    assert len(job.labelled) > 10
+    assert job.labelled.read(0).label is not None

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import nets
+from picture_files import write_labelled, write_pictures
 from seqto import tune
 from seqto.errors import ConfigError
 from seqto.report import wording
@@ -52,16 +51,6 @@ DETECTOR = 'kind = "detection"\ndecode = "yolov8"\nscore = 0.5'
 SEGMENTER = 'kind = "segmentation"\ndecode = "mask"\noutput = "mask"'
 
 
-def write_pictures(folder: Path, count: int = 32) -> None:
-    """Smooth colours in pictures of unlike sizes."""
-    folder.mkdir()
-    rng = np.random.default_rng(4)
-    for k in range(count):
-        small = Image.fromarray(rng.integers(0, 256, (4, 4, 3), np.uint8))
-        size = (24 + 8 * (k % 3), 40 - 4 * (k % 2))
-        small.resize(size, Image.Resampling.BILINEAR).save(folder / f"{k:02}.png")
-
-
 def run(
     folder: Path,
     model: Any,
@@ -100,25 +89,6 @@ def test_a_segmentation_net_is_judged_by_its_mask(tmp_path: Path) -> None:
     assert all(0 < loss < 0.3 for loss in losses)
     figures = report["trials"][0]["figures"]
     assert 0 < figures["pixels_changed"] < 0.3
-
-
-def write_labelled(folder: Path, count: int = 10) -> None:
-    """Pictures with boxes in COCO's JSON, and with masks of the same names."""
-    write_pictures(folder / "labelled", count)
-    (folder / "masks").mkdir()
-    images, notes = [], []
-    for k, path in enumerate(sorted((folder / "labelled").iterdir()), start=1):
-        with Image.open(path) as image:
-            width, height = image.size
-        images.append({"id": k, "file_name": path.name, "width": width, "height": height})
-        box = [2 + k % 5, 3, 12, 14]
-        notes.append({"id": k, "image_id": k, "category_id": 7 + k % 3, "bbox": box})
-        mask = np.zeros((height, width), np.uint8)
-        mask[4:18, 3:15] = 255
-        Image.fromarray(mask).save(folder / "masks" / path.name)
-    categories = [{"id": c, "name": str(c)} for c in (7, 8, 9)]
-    table = {"images": images, "annotations": notes, "categories": categories}
-    (folder / "labels.json").write_text(json.dumps(table))
 
 
 LABELLED_BOXES = """

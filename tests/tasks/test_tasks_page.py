@@ -6,12 +6,15 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from shutil import copyfile, copytree
 from typing import Any
 
 import numpy as np
 import pytest
 
-from seqto import plugins
+import nets
+from picture_files import write_labelled, write_pictures
+from seqto import plugins, tune
 from seqto.tasks.decoders import DECODERS, Shape, find_decoder
 from seqto.tasks.dense import Dense
 from seqto.tasks.detection import Detection
@@ -47,6 +50,70 @@ def test_a_task_of_the_page_can_be_made(
     own_decoder(tmp_path, monkeypatch)
     table = tomllib.loads(block)["task"]
     assert isinstance(plugins.build(plugins.TASKS, table), TASKS[table["kind"]])
+
+
+def fastestdet() -> Any:
+    """A small net with the outputs of FastestDet: objectness, offsets, classes of 2 × 2 cells."""
+    net = nets.Net(seed=12)
+    x = net.add("Relu", [net.conv("x", (3, 8), strides=[4, 4])])
+    x = net.add("Relu", [net.conv(x, (8, 8), strides=[4, 4])])
+    found = net.add("Sigmoid", [net.conv(x, (8, 1), kernel=1, scale=3.0)])
+    offsets = net.conv(x, (8, 4), kernel=1)
+    classes = net.add("Softmax", [net.conv(x, (8, 3), kernel=1, scale=3.0)], axis=1)
+    net.add("Concat", [found, offsets, classes], axis=1, output="758")
+    return net.model({"x": ["N", 3, 32, 32]}, {"758": ["N", 8, 2, 2]})
+
+
+# the page's model → a small net with such outputs, and what its small input changes
+RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "yolov8n": (nets.detector(classes=80), {"letterbox": 32}),
+    "fastestdet": (fastestdet(), {"stretch": 32}),
+    "u2netp": (nets.segmenter(output="1959"), {"stretch": 32}),
+    "multi-label": (nets.residual(), {"stretch": nets.SIDE}),
+    "dense": (nets.transposed(), {"stretch": nets.SIDE}),
+}
+FEW = {
+    "data__calibration": 6,
+    "data__evaluation": 12,
+    "data__report": 8,
+    "analysis__samples": 4,
+    "analysis__diagnose": False,
+    "search__strategy": "stepwise",
+    "search__max_trials": 1,
+    "device__latency_s": 0.01,
+}
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("block", blocks("toml"), ids=list(RUNS))
+def test_a_config_of_the_page_runs(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pycocotools")
+    own_decoder(tmp_path, monkeypatch)
+    tables = tomllib.loads(block)
+    file, kind = tables["model"]["path"], tables["task"]["kind"]
+    model, sizes = RUNS.get(file.removesuffix(".onnx")) or RUNS[kind]
+    nets.save(model, tmp_path / file)
+    write_pictures(tmp_path / "pictures")
+    boxes = tmp_path / "coco" / "annotations"
+    boxes.mkdir(parents=True)
+    write_labelled(tmp_path / "source")
+    (tmp_path / "coco" / "images").mkdir()
+    (tmp_path / "labelled").mkdir()
+    copytree(tmp_path / "source" / "labelled", tmp_path / "coco" / "images" / "val2017")
+    copytree(tmp_path / "source" / "labelled", tmp_path / "labelled" / "images")
+    copytree(tmp_path / "source" / "masks", tmp_path / "labelled" / "masks")
+    copyfile(tmp_path / "source" / "labels.json", boxes / "instances_val2017.json")
+    (tmp_path / "tune.toml").write_text(block)
+    changes = {f"data__preprocess__{key}": value for key, value in sizes.items()}
+    out = tmp_path / "run"
+    report = tune(config=tmp_path / "tune.toml", out=out, **FEW, **changes).report
+    (trial,) = report["trials"]
+    assert trial["error"] is None
+    assert 0 <= trial["loss"]["value"] <= 1
+    assert report["output"]["changed"] == TASKS[kind].changed
+    assert (trial["labelled"] is not None) == ("labelled" in tables["data"])
 
 
 def test_every_task_has_a_config_and_every_decoder_a_row() -> None:

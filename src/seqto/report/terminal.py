@@ -104,7 +104,8 @@ def _caption(report: Report, rows: Sequence[tuple[str, Json]], split: str) -> st
         return f"no trial measured yet ({report['status']})"
     kind = "random inputs" if wording.is_random(report) else "samples"
     unseen = " that no search has seen" if split == "report" else ""
-    return f"changed: answers unlike float's, {counts[-1]:,} {kind}{unseen}"
+    what = {"answers changed": "answers unlike float's"}.get(wording.changed(report))
+    return f"changed: {what or wording.changed(report)}, {counts[-1]:,} {kind}{unseen}"
 
 
 def layers_table(report: Report, *, limit: int | None = None) -> Table:

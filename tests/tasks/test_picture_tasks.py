@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seqto.study.runner import PlanRunner
+from seqto.tasks.classification import Classification
 from seqto.tasks.dense import Dense
 from seqto.tasks.detection import Detection
 from seqto.tasks.multilabel import MultiLabel
@@ -59,6 +61,16 @@ def test_a_worker_can_make_the_task_again(task: Any) -> None:
     form = portable_form(task)
     assert form is not None
     assert task_from_json(form) == task
+
+
+def test_a_worker_holds_the_raw_outputs_of_few_pictures() -> None:
+    detector, classifier = (
+        PlanRunner(*[None] * 3, task=task, device=None, judged=None)  # type: ignore[arg-type]
+        for task in (Detection(), Classification())
+    )
+    assert detector._chunk_rows(100) == 10
+    assert detector._chunk_rows(1000) == 16
+    assert classifier._chunk_rows(1000) == 100
 
 
 def test_a_detector_learns_the_names_of_the_outputs_and_the_input_size() -> None:

@@ -52,7 +52,7 @@ def _gain(factor: float, better: str, worse: str) -> str:
 
 def changed(report: Mapping[str, Any]) -> str:
     """'answers changed', 'boxes changed', 'relative error': what loss is, in the task's words."""
-    word = (report["output"] or {}).get("changed")
+    word = (report.get("output") or {}).get("changed")
     if word == RELATIVE_ERROR:
         return RELATIVE_ERROR
     return f"{plain(word or 'answers')} changed"
@@ -60,7 +60,7 @@ def changed(report: Mapping[str, Any]) -> str:
 
 def change_words(report: Mapping[str, Any]) -> str:
     """'of answers change', 'of boxes changed', 'relative error': what stands behind a loss."""
-    word = (report["output"] or {}).get("changed")
+    word = (report.get("output") or {}).get("changed")
     if word == RELATIVE_ERROR:
         return RELATIVE_ERROR
     return "of answers change" if word is None else f"of {plain(word)} changed"

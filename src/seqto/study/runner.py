@@ -43,7 +43,7 @@ from seqto.study.running_trial import TrialMaker
 from seqto.tasks import scoring
 from seqto.tasks.array_file import read_arrays
 from seqto.tasks.scoring import Decoded, Scorer
-from seqto.tasks.task import Task, WeightedTask, judges_one_output, portable_form
+from seqto.tasks.task import Task, WeightedTask, judges_one_output, most_rows, portable_form
 
 if TYPE_CHECKING:
     import numpy as np
@@ -227,7 +227,7 @@ class PlanRunner:
         return Plan() if self.record.state.has_finding(FLOAT_MODEL) else None
 
     def _chunk_rows(self, rows: int, *, chunks: int = 10) -> int:
-        chunk = self.chunk or max(self.batch, -(-rows // chunks))
+        chunk = self.chunk or max(self.batch, most_rows(self.task, -(-rows // chunks)))
         return -(-chunk // self.batch) * self.batch
 
     # --------------------------------------------------------------------------------- the plans

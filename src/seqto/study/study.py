@@ -208,7 +208,8 @@ class Study:
         a_row = spent[len(spent) // 2] / max(1, self.store.rows(EVALUATION))
         # the float model and about four trials, on all workers; the front is timed, and the chosen
         # once or twice more
-        answers = 5 * a_row * self.store.rows(REPORT) / self.executor.slots
+        final = self.store.rows(REPORT) + self.store.splits().get(LABELLED, 0)
+        answers = 5 * a_row * final / self.executor.slots
         return answers + 20 * self.clock.timing.seconds
 
     def _numbers(self, keys: Iterable[str]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from seqto.tasks.answers import Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_count
 from seqto.tasks.sketch import STRIDED_VALUES, strided
-from seqto.tasks.task import Answers
+from seqto.tasks.task import CHUNK_ROWS, Answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Dense:
     """
 
     one_output: ClassVar[bool] = True
+    chunk_rows: ClassVar[int] = CHUNK_ROWS
     changed: ClassVar[str] = "relative error"  # what loss is, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     output: str | None = None

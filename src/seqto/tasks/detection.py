@@ -18,7 +18,7 @@ from seqto.tasks.guess_decoder import guess_decoder
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_choice, check_count, check_share, keyed
 from seqto.tasks.sketch import count_sketch
-from seqto.tasks.task import Answers
+from seqto.tasks.task import CHUNK_ROWS, Answers
 
 SKETCH = 1024  # sums that `signal` keeps of a picture: 8 KiB; damage within 4.4 % a picture
 USUAL_SIDE = 640  # stands for the input's side where it is not known: it only weighs boxes
@@ -37,6 +37,7 @@ class Detection:
 
     one_output: ClassVar[bool] = False
     label_form: ClassVar[str] = "boxes"
+    chunk_rows: ClassVar[int] = CHUNK_ROWS
     changed: ClassVar[str] = "boxes"  # what loss is a share of, for reports
     signal_bytes: ClassVar[int] = 8 * SKETCH
     decoder: str | None = keyed("decode")  # name or package.module:function; None: by the shapes

@@ -13,7 +13,7 @@ from seqto.tasks.answers import Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_choice, check_count, keyed
 from seqto.tasks.sketch import STRIDED_VALUES, strided
-from seqto.tasks.task import Answers
+from seqto.tasks.task import CHUNK_ROWS, Answers
 
 MASK, CLASSES = "mask", "classes"
 CODE = 4  # numbers that stand for a class where the output holds class numbers
@@ -28,6 +28,7 @@ class Segmentation:
     """
 
     one_output: ClassVar[bool] = True
+    chunk_rows: ClassVar[int] = CHUNK_ROWS
     changed: ClassVar[str] = "mask area"  # what loss is a share of, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     decoder: str | None = keyed("decode")  # mask or classes; None: by the output's shape

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Outputs = Sequence[Array]
     Floats = NDArray[np.float64]
 
+CHUNK_ROWS = 16  # samples that a task with large outputs decodes at a time: its `chunk_rows`
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
@@ -154,6 +156,11 @@ class ModelTask(Protocol):
     """A task that wants to know the model: the outputs it gets, and the size of its picture."""
 
     def for_model(self, *, outputs: Sequence[str], size: tuple[int, int] | None) -> Task: ...
+
+
+def most_rows(task: Task, rows: int) -> int:
+    """Return how many of some rows a worker may hold the raw outputs of, as the task says."""
+    return min(rows, int(getattr(task, "chunk_rows", rows)))
 
 
 def judges_one_output(task: Task) -> bool:

@@ -133,6 +133,10 @@ def test_the_labelled_set_is_scored_at_the_end(
     assert len(floats) == 1
     assert floats != {0.0}
     assert f"{score} " in wording.recommendation(report)
+    # found here: labels.npy was left in the cache, and the next call took it for the user's
+    assert not (tmp_path / "run" / "cache").exists()
+    again = tune(config=tmp_path / "tune.toml", out=tmp_path / "run").report
+    assert [t["labelled"] for t in again["trials"]] == [t["labelled"] for t in report["trials"]]
 
 
 @pytest.mark.parametrize(

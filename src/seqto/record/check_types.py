@@ -117,7 +117,11 @@ def _record(hint: Any, value: Any, where: str) -> Any:
 
 
 def _check_plan(value: Mapping[str, Any], where: str) -> None:
-    schemes = read(dict[str, str], value.get("schemes"), f"{where}.schemes")
+    schemes: Any = value.get("schemes")
+    _expect(schemes, dict, f"{where}.schemes")
+    for name, code in schemes.items():
+        _text(name, f"{where}.schemes")
+        _text(code, f"{where}.schemes")
     read(tuple[str, ...], value.get("transforms", []), f"{where}.transforms")
     for code in set(schemes.values()):
         try:

@@ -107,13 +107,13 @@ def _record(hint: Any, value: Any, where: str) -> Any:
     if hint is Plan:
         _check_plan(value, where)
     try:  # these two read more than one form
-        found = hint.from_json(value)
+        record = hint.from_json(value)
     except KeyError as error:
         raise WrongTypeError(f"{where} has no field {error}") from error
     except (TypeError, AttributeError, ValueError, SeqtoError) as error:
         raise WrongTypeError(f"{where} is no {_name(hint)} ({error})") from error
-    check(hint, found, where)
-    return found
+    check(hint, record, where)
+    return record
 
 
 def _check_plan(value: Mapping[str, Any], where: str) -> None:

@@ -237,9 +237,9 @@ def check_run_folder(folder: Path) -> OwnFiles:
         if not folder.is_dir():
             raise JournalError(f"{shown(folder)} is no folder: give --out a new or an empty one")
         own = OwnFiles.read(folder)
-        if not (own.is_run or is_run(folder)) and (foreign := own.stranger()) is not None:
+        if not (own.is_run or is_run(folder)) and (other := own.stranger()) is not None:
             raise JournalError(
-                f"{shown(folder)} is not empty and no run of seqto (it has {foreign!r}), so nothing "
+                f"{shown(folder)} is not empty and no run of seqto (it has {other!r}), so nothing "
                 "is written there: give --out a new or an empty folder"
             )
         _check_links(folder)

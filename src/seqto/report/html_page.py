@@ -26,6 +26,7 @@ from seqto.files import write_file
 from seqto.records import Json
 from seqto.report import wording
 from seqto.report.json_file import Writer
+from seqto.schemes.scheme import Scheme
 from seqto.selection.objectives import figure_of
 
 FILE_NAME = "report.html"
@@ -105,6 +106,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
         "model": {k: v for k, v in report["model"].items() if k != "layers"},
         "layers": [_layer(row, index) for index, row in enumerate(layers)],
         "schemes": schemes,
+        "kinds": {code: Scheme.parse(code).kind for code in schemes},
         "trials": [_trial(trial, layers, places, report["baseline"]) for trial in report["trials"]],
         "profile": [_profile(profile, layers) for profile in report["profile"]],
         **{

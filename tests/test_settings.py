@@ -117,6 +117,15 @@ def test_a_setting_for_a_strategy_that_is_given_as_an_object_is_refused(tmp_path
         tune(config=config, out=tmp_path / "run", strategy=Stepwise(), search__order="reverse")
 
 
+def test_a_strategy_that_does_not_say_what_it_needs_is_refused(tmp_path: Path) -> None:
+    class Silent:
+        def search(self, space: Any, *, seed: int) -> Any:
+            yield from ()
+
+    with pytest.raises(ConfigError, match="needs"):
+        tune(config=runs.write_config(tmp_path), out=tmp_path / "run", strategy=Silent())
+
+
 def test_own_settings_reach_a_task_and_a_strategy_of_another_package(tmp_path: Path) -> None:
     config, run = runs.write_config(tmp_path), tmp_path / "run"
     text = config.read_text().replace('"stepwise"', '"few"\nwidth = 2')

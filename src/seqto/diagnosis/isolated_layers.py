@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import Statistics
-from seqto.model.float_session import cpu_session, with_outputs
+from seqto.model.float_session import with_outputs
 from seqto.model.layers import OUTPUT_OP
+from seqto.model.ort_session import open_session
 from seqto.model.prepare import Prepared
 from seqto.records import Layer
 
@@ -142,7 +143,7 @@ def open_deltas(
 def _session(model: Any) -> Any:
     """A float model on ORT's CPU, whatever the device is that is looked at."""
     # one thread: the other workers have the other cores
-    return cpu_session(model.SerializeToString(), threads=1)
+    return open_session(model.SerializeToString(), threads=1)
 
 
 def with_deltas(prepared: Prepared, layers: Sequence[Layer]) -> Any:

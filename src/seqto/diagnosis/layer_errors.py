@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.model.batch import without_filling
-from seqto.model.float_session import cpu_session, with_outputs
+from seqto.model.float_session import with_outputs
 from seqto.model.layers import OUTPUT_OP
+from seqto.model.ort_session import open_session
 from seqto.records import Json, Layer, LayerError
 from seqto.schemes import integers
 from seqto.schemes.part import quantized_weight
@@ -157,7 +158,7 @@ def _open(
     proto: Any, names: Sequence[str], *, exact: bool
 ) -> Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]:
     wanted = list(dict.fromkeys(names))
-    session = cpu_session(with_outputs(proto, wanted).SerializeToString(), exact=exact)
+    session = open_session(with_outputs(proto, wanted).SerializeToString(), optimize=not exact)
 
     def run(feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         values = zip(wanted, session.run(wanted, dict(feeds)), strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from seqto.errors import ModelError
-from seqto.model.float_session import cpu_session
+from seqto.model.ort_session import open_session
 from seqto.model.prepare import relative_difference
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def same_answers(
     runs = []
     for model in (original, prepared):
         try:
-            runs.append(cpu_session(model).run(None, dict(feeds)))
+            runs.append(open_session(model).run(None, dict(feeds)))
         except Exception as error:  # ORT raises many types without a root
             raise ModelError(unfit_samples(feeds, error)) from error
     return max((relative_difference(a, b) for a, b in zip(*runs, strict=True)), default=0.0)

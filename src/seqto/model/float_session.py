@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from seqto.errors import ModelError
 from seqto.model.batch import without_filling
+from seqto.model.ort_session import open_session
 from seqto.model.prepare import Prepared
 
 
@@ -21,19 +22,6 @@ def runtime_version() -> str:
     import onnxruntime
 
     return str(onnxruntime.__version__)
-
-
-def cpu_session(model: bytes | str, *, exact: bool = False, threads: int = 0) -> Any:
-    """Open a model on ONNX Runtime's CPU; exact: no kernel is fused; threads 0: its default."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    if exact:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if threads:
-        options.intra_op_num_threads = threads
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def with_outputs(proto: Any, names: Sequence[str]) -> Any:
@@ -66,7 +54,8 @@ def session_with_outputs(prepared: Prepared, names: Sequence[str], *, exact: boo
     """
     model = with_outputs(prepared.proto, names)
     try:
-        return cpu_session(model.SerializeToString(), exact=exact, threads=0 if exact else 1)
+        threads = None if exact else 1
+        return open_session(model.SerializeToString(), threads=threads, optimize=not exact)
     except Exception as error:  # ORT raises many types without a root
         raise ModelError(f"the model does not load for calibration: {error}") from error
 

@@ -1,4 +1,4 @@
-"""A graph's nodes grouped into layers, the units that a plan decides on.
+"""A graph's nodes grouped into layers: what a plan may keep in one way or another.
 
 A layer is one node that computes, with what ORT fuses behind it (an activation, a bias) and what
 only moves its result. Names are those of the nodes, so that they can be found in Netron.
@@ -69,7 +69,7 @@ def list_layers(proto: Any) -> list[Layer]:
 
 
 def attribute(node: Any, name: str, default: float = 0) -> float:
-    """Return a node's attribute that is one number."""
+    """A node's attribute that is one number."""
     for item in node.attribute:
         if item.name == name:
             return float(item.f if item.type == 1 else item.i)
@@ -77,7 +77,7 @@ def attribute(node: Any, name: str, default: float = 0) -> float:
 
 
 def weight_axis(node: Any, rank: int) -> int:
-    """Return the axis of a weighted node's weights (of `rank` dimensions) that its outputs lie on.
+    """The axis of a weighted node's weights (of `rank` dimensions) that its outputs lie on.
 
     Of a ConvTranspose with groups it holds the channels of one group: each group has as many.
     """
@@ -87,14 +87,14 @@ def weight_axis(node: Any, rank: int) -> int:
 
 
 def input_axis(node: Any) -> int:
-    """Return the input axis that a weighted node sums over; -1 is the last."""
+    """The axis of a weighted node's input that its weights are summed over; -1 is the last."""
     if node.op_type in CONVOLUTIONS:
         return 1
     return 0 if node.op_type == "Gemm" and attribute(node, "transA") else -1
 
 
 def inferred_values(proto: Any) -> list[Any]:
-    """Infer the shapes of tensors; the contents of weights are not needed for it."""
+    """What shape inference finds out about tensors; weights' contents are not needed for it."""
     import onnx
 
     light = onnx.ModelProto()
@@ -139,7 +139,7 @@ def _is_weightless(node: Any, constants: Mapping[str, Any]) -> bool:
 def _followers(
     node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the activation and data-moving nodes that only this node feeds."""
+    """The activation and data-moving nodes that only this node feeds."""
     chain: list[Any] = []
     activation_open = node.op_type in WEIGHTED_OPS or node.op_type in ("Add", "Sub")
     tensor = node.output[0]
@@ -162,7 +162,7 @@ def _followers(
 def _adds_bias(
     node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
 ) -> bool:
-    """Find the Add of a constant that is a MatMul's only reader: the bias of a dense layer."""
+    """A MatMul whose only reader adds a constant: the bias of a dense layer."""
     tensor = node.output[0]
     if node.op_type != "MatMul" or tensor in public or len(readers.get(tensor, [])) != 1:
         return False

@@ -10,17 +10,14 @@ from typing import Any
 
 from seqto.assembly import rounded_weights
 from seqto.assembly.plan import Plan
-from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
 from seqto.execution.local.pool import Pool
 from seqto.model import files as model_files
-from seqto.model.float_session import element_counts
 from seqto.records import CALIBRATION, Json, Layer, LayerError
 from seqto.schemes.scheme import Scheme
 from seqto.search import choices, support
-from seqto.search.latency_table import latency_table, profile_plans
 from seqto.search.space import Space
 from seqto.search.strategy import Ask
 from seqto.study import workspace
@@ -188,6 +185,9 @@ def _profiles(
     search = job.settings.search
     if search.strategy == "stepwise" or "latency" not in search.objectives:
         return {}
+    from seqto.model.float_session import element_counts
+    from seqto.search.latency_table import latency_table, profile_plans
+
     recorded = {e["scheme"]: e for e in study.journal.events if e["event"] == "profile"}
     for scheme, plan in profile_plans(place.layers, menu).items():
         if scheme in recorded:
@@ -217,6 +217,8 @@ def _treatments(
         return ((),)
     peaks = place.calibration.peaks if place.calibration else None
     if peaks is None:
+        from seqto.calibration.collect import calibrate
+
         peaks = calibrate(place.prepared, place.store.calibration).peaks
     made: list[tuple[str, ...]] = [()] if not job.settings.quantize.transforms else []
     for transforms in wanted:

@@ -1,0 +1,45 @@
+"""One way to open a session of ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+CPU = "CPUExecutionProvider"
+
+
+def open_session(
+    model: bytes | str | Path,
+    *,
+    provider: str = CPU,
+    provider_options: Mapping[str, str] | None = None,
+    threads: int | None = None,
+    optimize: bool = True,
+    entries: Mapping[str, str] | None = None,
+    profile: str | None = None,
+) -> Any:
+    """Open a model; whatever ORT raises is the caller's to wrap.
+
+    threads: None leaves both pools to ORT, 0 lets it choose within an operator, and operators run
+    one after the other. optimize: False runs the graph as it is, with no kernel fused.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for key, value in (entries or {}).items():
+        options.add_session_config_entry(key, value)
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
+    return ort.InferenceSession(
+        str(model) if isinstance(model, Path) else model,
+        options,
+        providers=[(provider, dict(provider_options or {}))],
+    )

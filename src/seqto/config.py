@@ -124,7 +124,7 @@ class AnalysisSettings:
 class SearchSettings:
     strategy: str = _help("stepwise, frontier or evolve", "frontier")
     objectives: tuple[str, ...] = _help(
-        "figures to make small: of loss, size, latency, accuracy_drop",
+        f"figures to make small: of {', '.join(OBJECTIVES)}",
         ("loss", "size", "latency"),
         resume=True,
     )

@@ -163,6 +163,17 @@ def test_a_data_source_of_another_package_is_named_by_its_key(tmp_path: Path) ->
     assert header["settings"]["data"]["settings"] == {"waves": 110, "steps": 2}
 
 
+def test_the_value_of_a_data_source_of_another_package_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = runs.write_config(tmp_path)
+    words = ["tune", str(config.parent / "net.onnx"), "--out", str(tmp_path / "run")]
+    assert main([*words, "--data", "waves:many"]) == 2
+    assert "data.waves = 'many' is not of type int" in capsys.readouterr().err
+    assert main([*words, "--data", "waves:999", "--dry-run"]) == 0
+    assert "999" in capsys.readouterr().out
+
+
 def test_an_unknown_key_of_a_data_source_of_another_package_names_the_nearest(
     tmp_path: Path,
 ) -> None:

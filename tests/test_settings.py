@@ -17,18 +17,26 @@ PLUGINS = '''
 from dataclasses import dataclass, field
 import numpy as np
 from seqto import Ask, Plan, Sample
+from seqto.tasks.task import Answers
 
 @dataclass(frozen=True)
 class Sign:
     """Whether the first score is above a threshold."""
     threshold: float = 0.0
     verbose: bool = field(default=False, metadata={"resume": True})
+    signal_bytes = 4096
 
-    def agree(self, reference, outputs):
-        return (reference[0][:, 0] > self.threshold) == (outputs[0][:, 0] > self.threshold)
+    def decode(self, outputs):
+        return Answers({"sign": outputs[0][:, 0] > self.threshold})
 
-    def correct(self, outputs, labels):
-        return (outputs[0][:, 0] > self.threshold) == (labels == 1)
+    def distance(self, reference, answers):
+        return np.where(reference.values["sign"] == answers.values["sign"], 0.0, 1.0)
+
+    def signal(self, outputs):
+        return outputs[0]
+
+    def scores(self, answers, labels):
+        return {"accuracy": float(np.mean(answers.values["sign"] == (labels == 1)))}
 
 
 @dataclass(frozen=True)

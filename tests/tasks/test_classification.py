@@ -117,4 +117,4 @@ def test_labels_that_are_no_class_numbers_are_refused() -> None:
     scores = np.zeros((3, 5), np.float32)
     for labels in (np.zeros((3, 5)), np.zeros(3), np.zeros((3, 2), int)):
         with pytest.raises(DataError, match="one class number per sample"):
-            Classification().correct([scores], labels)
+            Classification().scores(Classification().decode([scores]), labels)

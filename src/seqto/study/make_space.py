@@ -10,6 +10,7 @@ from typing import Any
 
 from seqto.assembly import rounded_weights
 from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
@@ -227,8 +228,6 @@ def _variants(
         return ((),)
     peaks = place.calibration.peaks if place.calibration else None
     if peaks is None:
-        from seqto.calibration.collect import calibrate
-
         peaks = calibrate(place.prepared, place.store.calibration).peaks
     made: list[tuple[str, ...]] = [()] if not job.settings.quantize.transforms else []
     for transforms in wanted:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import argparse
 
     from seqto.assembly.plan import Plan
+    from seqto.schemes.scheme import Scheme
     from seqto.search.space import Space
-    from seqto.search.strategy import Answers, Ask
+    from seqto.search.strategy import Answers, Ask, Need
 
 Json = dict[str, Any]
 ALPHAS = tuple(round(0.1 * i, 1) for i in range(11))
@@ -81,6 +82,12 @@ class Chain:
 
     plans: dict[str, Plan] = field(default_factory=dict)
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        from seqto.search.strategy import Need
+
+        return frozenset(Need)
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         from seqto.search.strategy import Ask
 
@@ -95,7 +102,7 @@ def links(space: Space) -> dict[str, Plan]:
     from seqto.assembly.plan import Plan
     from seqto.search.choices import skipped
 
-    def treated(schemes: Mapping[str, str], *transforms: str) -> Plan:
+    def treated(schemes: Mapping[str, Scheme], *transforms: str) -> Plan:
         """On the treated float model; on the plain one where the treatment finds nothing to do."""
         return Plan.of(schemes, transforms if transforms in space.transforms else ())
 
@@ -133,16 +140,17 @@ def uniform(
     weight: str = "s8",
     activation: str = "s8",
     bias: str = "s32",
-) -> dict[str, str]:
+) -> dict[str, Scheme]:
+    from seqto.schemes.types import INT_TYPES
     from seqto.search.choices import default_schemes
 
     return default_schemes(
         space.layers,
         mode="static",
-        weight=weight,
-        activation=activation,
-        granularity=granularity,
-        bias=bias,
+        weight=INT_TYPES[weight],
+        activation=INT_TYPES[activation],
+        per_channel=granularity == "channel",
+        float_bias=bias == "float",
     )
 
 

@@ -23,7 +23,7 @@ from measure import cpu_seconds_now, private_bytes
 if TYPE_CHECKING:
     from seqto.assembly.plan import Plan
     from seqto.search.space import Space
-    from seqto.search.strategy import Answers, Ask
+    from seqto.search.strategy import Answers, Ask, Need
 
 Json = dict[str, Any]
 BATCH = 16
@@ -72,6 +72,12 @@ class Listed:
     plans: Sequence[Plan]
     clock: Clock
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        from seqto.search.strategy import Need
+
+        return frozenset(Need)
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         from seqto.search.strategy import Ask
 
@@ -88,6 +94,11 @@ class Watched:
 
     inner: Any
     clock: Clock
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        needs: frozenset[Need] = self.inner.needs
+        return needs
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         self.clock.begin()
@@ -114,6 +125,12 @@ class Steps:
 
     every: int
     found: list[Json] = field(default_factory=list)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        from seqto.search.strategies.stepwise import Stepwise
+
+        return Stepwise.needs
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         from seqto.search.strategy import Ask

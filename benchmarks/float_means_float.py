@@ -35,6 +35,7 @@ from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.model.files import load
 from seqto.model.prepare import Prepared, prepare
+from seqto.schemes.types import S8, U8
 from seqto.search.choices import default_schemes, resolve
 
 OPTIMIZER = "WeightBiasQuantization"
@@ -104,7 +105,7 @@ def stock_model(prepared: Prepared, feeds: Sequence[Feeds], layers: Sequence[str
 
 def our_model(prepared: Prepared, feeds: Sequence[Feeds], layers: Sequence[str]) -> bytes:
     schemes = default_schemes(
-        prepared.layers, mode="static", weight="s8", activation="u8", granularity="channel"
+        prepared.layers, mode="static", weight=S8, activation=U8, per_channel=True
     )
     plan = Plan.of({k: v for k, v in schemes.items() if k not in layers})
     found = calibrate(prepared, lambda: list(feeds))

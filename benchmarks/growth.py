@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from seqto.record.trial import Trial
     from seqto.search.space import Space
-    from seqto.search.strategy import Answers, Ask
+    from seqto.search.strategy import Answers, Ask, Need
 
 Json = dict[str, Any]
 LAYERS = (50, 200, 800)
@@ -157,6 +157,12 @@ class Few:
 
     count: int
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        from seqto.search.strategies.stepwise import Stepwise
+
+        return Stepwise.needs
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         from seqto.assembly.plan import Plan
         from seqto.search.strategy import Ask
@@ -201,6 +207,7 @@ def measured(layers: int, samples: int, options: argparse.Namespace) -> Json:
 def thinking(layers: int, options: argparse.Namespace) -> Json:
     """CPU seconds that frontier needs for itself, with answers made up from the plan."""
     from seqto.model.prepare import prepare
+    from seqto.schemes.scheme import FP32, Scheme
     from seqto.search.space import Space
     from seqto.search.strategies.frontier import Frontier
 
@@ -208,15 +215,17 @@ def thinking(layers: int, options: argparse.Namespace) -> Json:
     codes = ("fp32", "fp16", "weight-s8-channel", "static-u8-u8-channel-bias-float",
              "static-s8-u8-channel-bias-float", "static-s7-u8-channel-bias-float")  # fmt: skip
     bytes_for = {"fp32": 4, "fp16": 2}
-    menu = {x.name: codes if x.weight else ("fp32", "static-u8") for x in prepared.layers}
+    weighted = tuple(Scheme.parse(c) for c in codes)
+    weightless = (FP32, Scheme.parse("static-u8"))
+    menu = {x.name: weighted if x.weight else weightless for x in prepared.layers}
     space = Space(
         layers=prepared.layers,
         menu=menu,
         default={n: m[min(3, len(m) - 1)] for n, m in menu.items()},
         bytes_of={
-            (x.name, c): bytes_for.get(c, 1) * x.parameters
+            (x.name, s): bytes_for.get(str(s), 1) * x.parameters
             for x in prepared.layers
-            for c in menu[x.name]
+            for s in menu[x.name]
         },
         ranking=(),
         float_bytes=prepared.proto.ByteSize(),
@@ -245,11 +254,10 @@ def _made_up(space: Space, plan: Any, number: int) -> Trial:
     from seqto.records import EVALUATION, Loss, Measurement
 
     damage = 1e-9
-    for name, code in plan.schemes:
-        damage += random.Random(f"{name} {code}").random() * 1e-4
+    for name, scheme in plan.schemes:
+        damage += random.Random(f"{name} {scheme}").random() * 1e-4
     loss = min(0.9, damage)
-    given = dict(plan.schemes)
-    size = sum(space.bytes_of[(x.name, given.get(x.name, "fp32"))] for x in space.layers)
+    size = sum(space.bytes_of[(x.name, plan.scheme_of(x.name))] for x in space.layers)
     seen = Measurement(EVALUATION, "none", Loss(loss, loss, loss, 100), damage=damage)
     return Trial(number, plan, size_bytes=size, sha256=plan.key, measurements={EVALUATION: seen})
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from seqto.record.trial import Trial
     from seqto.records import LayerError
     from seqto.search.space import Space
-    from seqto.search.strategy import Answers, Ask
+    from seqto.search.strategy import Answers, Ask, Need
 
 Json = dict[str, Any]
 Steps = list[tuple["Plan", str]]
@@ -57,6 +57,12 @@ class Halving:
     every: int
     found: Json = field(default_factory=dict)
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        from seqto.search.strategies.stepwise import Stepwise
+
+        return Stepwise.needs
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         from seqto.search.strategy import Ask
 
@@ -89,6 +95,12 @@ class Rankings:
     every: int
     found: Json = field(default_factory=dict)
 
+    @property
+    def needs(self) -> frozenset[Need]:
+        from seqto.search.strategies.stepwise import Stepwise
+
+        return Stepwise.needs
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         from seqto.search.strategy import Ask
 
@@ -108,6 +120,12 @@ class Singles:
     """What one layer does, really: left out of the full plan, and quantized alone."""
 
     found: Json = field(default_factory=dict)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        from seqto.search.strategies.stepwise import Stepwise
+
+        return Stepwise.needs
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         from seqto.assembly.plan import Plan
@@ -144,6 +162,12 @@ class OnlyFull:
     """The fully quantized model and the ranking, nothing else."""
 
     found: Json = field(default_factory=dict)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        from seqto.search.strategies.stepwise import Stepwise
+
+        return Stepwise.needs
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         from seqto.search.strategy import Ask

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any
 
 from seqto.cli.main import main
+from seqto.record.events import Event
 from seqto.record.journal import Journal
 from seqto.report import plots
 
@@ -19,12 +19,13 @@ if __name__ == "__main__":
     written = 0
     append = Journal.append
 
-    def append_then_die(self: Journal, event: dict[str, Any]) -> None:
+    def append_then_die(self: Journal, event: Event) -> Event:
         global written  # noqa: PLW0603
-        append(self, event)
+        recorded = append(self, event)
         written += 1
         if written == limit:
             os.kill(os.getpid(), signal.SIGKILL)
+        return recorded
 
     Journal.append = append_then_die  # type: ignore[method-assign]
     plots.write_plots = lambda _folder, _report, **_writer: []  # type: ignore[assignment]

@@ -73,7 +73,17 @@ def command(
     )
 
 
-TIMED = {"seconds", "latency_ms", "latency", "p90", "median", "ratio", "throughput"}
+TIMED = {
+    "peak_memory",
+    "load_time",
+    "seconds",
+    "latency_ms",
+    "latency",
+    "p90",
+    "median",
+    "ratio",
+    "throughput",
+}
 NOT_COMPARED = {"profile", "warnings", "environment"}
 CLOCKED_PICKS = {"fast", "drop_in", "latency"}  # a clock decides which trial they are
 

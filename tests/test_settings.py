@@ -17,18 +17,26 @@ PLUGINS = '''
 from dataclasses import dataclass, field
 import numpy as np
 from seqto import Ask, Plan, Sample
+from seqto.tasks.task import Answers
 
 @dataclass(frozen=True)
 class Sign:
     """Whether the first score is above a threshold."""
     threshold: float = 0.0
     verbose: bool = field(default=False, metadata={"resume": True})
+    signal_bytes = 4096
 
-    def agree(self, reference, outputs):
-        return (reference[0][:, 0] > self.threshold) == (outputs[0][:, 0] > self.threshold)
+    def decode(self, outputs):
+        return Answers({"sign": outputs[0][:, 0] > self.threshold})
 
-    def correct(self, outputs, labels):
-        return (outputs[0][:, 0] > self.threshold) == (labels == 1)
+    def distance(self, reference, answers):
+        return np.where(reference.values["sign"] == answers.values["sign"], 0.0, 1.0)
+
+    def signal(self, outputs):
+        return outputs[0]
+
+    def scores(self, answers, labels):
+        return {"accuracy": float(np.mean(answers.values["sign"] == (labels == 1)))}
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,15 @@ def test_a_setting_for_a_strategy_that_is_given_as_an_object_is_refused(tmp_path
         tune(config=config, out=tmp_path / "run", strategy=Stepwise(), search__order="reverse")
 
 
+def test_a_strategy_that_does_not_say_what_it_needs_is_refused(tmp_path: Path) -> None:
+    class Silent:
+        def search(self, space: Any, *, seed: int) -> Any:
+            yield from ()
+
+    with pytest.raises(ConfigError, match="needs"):
+        tune(config=runs.write_config(tmp_path), out=tmp_path / "run", strategy=Silent())
+
+
 def test_own_settings_reach_a_task_and_a_strategy_of_another_package(tmp_path: Path) -> None:
     config, run = runs.write_config(tmp_path), tmp_path / "run"
     text = config.read_text().replace('"stepwise"', '"few"\nwidth = 2')
@@ -152,6 +169,17 @@ def test_a_data_source_of_another_package_is_named_by_its_key(tmp_path: Path) ->
     assert result.report["data"]["kind"] == "waves"
     header = runs.read_events(run / "journal.jsonl")[0]
     assert header["settings"]["data"]["settings"] == {"waves": 110, "steps": 2}
+
+
+def test_the_value_of_a_data_source_of_another_package_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = runs.write_config(tmp_path)
+    words = ["tune", str(config.parent / "net.onnx"), "--out", str(tmp_path / "run")]
+    assert main([*words, "--data", "waves:many"]) == 2
+    assert "data.waves = 'many' is not of type int" in capsys.readouterr().err
+    assert main([*words, "--data", "waves:999", "--dry-run"]) == 0
+    assert "999" in capsys.readouterr().out
 
 
 def test_an_unknown_key_of_a_data_source_of_another_package_names_the_nearest(

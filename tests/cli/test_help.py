@@ -12,6 +12,7 @@ import pytest
 from seqto.cli.main import main
 from seqto.cli.options import OPTIONS, make_parser
 from seqto.config import Settings
+from seqto.selection.objectives import OBJECTIVES
 
 COMMANDS = (
     *("tune", "demo", "analyze", "diagnose", "report"),
@@ -68,6 +69,11 @@ def test_the_defaults_in_the_help_are_those_of_the_settings() -> None:
         else:
             shown = " ".join(value) if isinstance(value, tuple) else str(value)
             assert option.default == shown, option.name
+
+
+def test_the_help_of_objectives_names_all_of_them() -> None:
+    (option,) = [o for o in OPTIONS if o.name == "--objectives"]
+    assert [name for name in OBJECTIVES if name not in option.help] == []
 
 
 def test_options_come_in_groups(capsys: pytest.CaptureFixture[str]) -> None:

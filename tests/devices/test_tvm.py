@@ -252,8 +252,8 @@ def layer(op_type: str) -> Layer:
     [
         ("Conv", "dynamic-s8-channel", True),
         ("MatMul", "dynamic-s8-channel", False),
-        ("Conv", "weight-s4-block32", True),
-        ("Gemm", "weight-s4-block32", True),
+        ("Conv", "weight-s4-channel", True),
+        ("Gemm", "weight-s4-channel", True),
         ("Conv", "weight-s8-channel", False),
         ("Conv", "static-u8-u8-channel", False),
         ("Conv", "static-s8-s16-channel", False),

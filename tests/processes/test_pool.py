@@ -152,7 +152,7 @@ def test_a_segfault_ends_one_job_and_says_what_was_last_heard() -> None:
 def test_every_other_death_is_a_crash_too() -> None:
     deaths = {
         "worker died with SIGABRT; no output": _bad("signal", name="SIGABRT"),
-        "worker died with SIGKILL (out of memory?), without": _bad("signal", name="SIGKILL"),
+        "worker died with SIGKILL (out of memory?); no output": _bad("signal", name="SIGKILL"),
         "worker exited with code 3; no output": _bad("exit", code=3),
         "worker exited with code 0; no output": _bad("exit", code=0),
         "exited with code 1; last output: eno": _bad("raise", type="SystemExit", message="enough"),

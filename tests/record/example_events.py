@@ -35,6 +35,7 @@ ONE_OF_EACH: tuple[events.Event, ...] = (
     events.ProbeFinished(Trial(-1, Plan.of({"conv": "fp16"}))),
     events.TrialFinished(TRIAL),
     events.TrialTimed(3, LATENCY),
+    events.FootprintMeasured(3, 2_000_000, 12.5),
     events.TrialMeasured(3, MEASURED),
     events.StepFailed(events.TIMING, 3, "k", FAILURE),
     events.Finding("task", "look at it", ("conv",), {"share": 0.5}),

@@ -45,7 +45,7 @@ PLACES = [p for p in places(EVENTS) if len(p) > 1] + [
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), remove=st.booleans())
 def test_one_odd_value_is_refused_or_reported(

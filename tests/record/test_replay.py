@@ -131,3 +131,16 @@ def test_a_run_that_was_interrupted_before_its_header_can_begin() -> None:
     state = replay([events.RunEnded("interrupted", 0.1), HEADER])
     assert state.header == HEADER
     assert state.status == "running"
+
+
+def test_memory_and_time_to_load_belong_to_the_timing_of_their_trial() -> None:
+    run = [HEADER, TRIAL_EVENT, events.TrialTimed(3, LATENCY)]
+    state = replay([*run, events.FootprintMeasured(3, 2_000_000, 12.5)])
+    latency = state.trials[3].latency
+    assert latency is not None
+    assert (latency.peak_memory_bytes, latency.load_ms) == (2_000_000, 12.5)
+    assert latency.ratio == LATENCY.ratio
+    state.apply(events.TrialTimed(3, SLOWER))
+    again = state.trials[3].latency
+    assert again is not None
+    assert again.load_ms == 12.5, "a second timing keeps it"

@@ -136,6 +136,7 @@ def test_two_hundred_layers_and_five_hundred_trials_fit_in_three_megabytes(tmp_p
 def test_plans_survive_their_short_form() -> None:
     report = build_report(journal(strategy="frontier"))
     data = page_data(report, folder="run")
+    assert data["kinds"] == {code: code.split("-")[0] for code in data["schemes"]}
     for trial, short in zip(report["trials"], data["trials"], strict=True):
         codes = [data["schemes"][ord(sign) - 48] for sign in short["plan"]]
         names = [row["name"] for row in report["model"]["layers"]]

@@ -55,7 +55,8 @@ def run(*objectives: str) -> RunState:
     figures = [(0.1, 100, 0.5, 8.0), (0.0, 200, 0.6, 7.0), (0.2, 300, 0.7, 1.5)]
     for number, (loss, size, ratio, energy) in enumerate(figures):
         counted = Loss(loss, loss, loss, 10)
-        measured = Measurement(EVALUATION, "fake", counted, accuracy=0.8 - loss, damage=loss / 10)
+        scores = {"accuracy": 0.8 - loss}
+        measured = Measurement(EVALUATION, "fake", counted, scores=scores, damage=loss / 10)
         plan = Plan.of({layer.name: "static-s8-u8-channel" for layer in layers[number:]})
         trial = Trial(number, plan, size, measurements={EVALUATION: measured})
         events += [TrialFinished(trial), TrialTimed(number, timed(ratio, energy))]

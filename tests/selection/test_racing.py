@@ -35,8 +35,10 @@ def test_only_a_trial_that_ran_on_all_samples_is_complete() -> None:
     assert complete([STOPPED, WHOLE, FAILED, NOT_RUN]) == [(WHOLE, seen.loss)]
 
 
-def test_rivals_are_bytes_and_changed_answers() -> None:
-    assert rivals([WHOLE, STOPPED, trial(1, [True] * 4, size=7)]) == [(100, 2), (7, 0)]
+def test_rivals_are_bytes_and_summed_distance_of_what_nothing_beats() -> None:
+    smaller, equal = trial(1, [True, True, True, False], size=7), trial(2, [True] * 4, size=200)
+    assert rivals([WHOLE, STOPPED, smaller]) == ((7, 1.0),), "it beats the larger one in both"
+    assert rivals([WHOLE, equal]) == ((100, 2.0), (200, 0.0))
 
 
 def test_the_samples_that_most_trials_change_come_first() -> None:

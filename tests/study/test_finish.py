@@ -40,6 +40,18 @@ def run(*objectives: str, losses: Sequence[float] = (0.0, 0.01, 0.02, 0.5)) -> R
 
 
 @dataclass
+class FakeRunner:
+    """Profiles without running anything."""
+
+    state: RunState
+    profiled: list[str] = field(default_factory=list)
+
+    def profile(self, plan: Plan, *, scheme: str) -> None:
+        self.profiled.append(scheme)
+        self.state.apply(PlanProfiled(plan.key, scheme, {}))
+
+
+@dataclass
 class FakeStudy:
     """Times each trial by a script: number → its ratios, one after the other."""
 
@@ -49,7 +61,11 @@ class FakeStudy:
     timed: list[list[int]] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)
     labelled: list[str] = field(default_factory=list)
-    profiled: list[str] = field(default_factory=list)
+    footprints: list[str] = field(default_factory=list)
+    runner: FakeRunner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runner = FakeRunner(self.state)
 
     def time(self, keys: Sequence[str], *, final: bool) -> None:
         assert final
@@ -74,9 +90,8 @@ class FakeStudy:
     def measure_labelled(self, keys: Sequence[str]) -> None:
         self.labelled = list(keys)
 
-    def profile(self, plan: Plan, *, scheme: str) -> None:
-        self.profiled.append(scheme)
-        self.state.apply(PlanProfiled(plan.key, scheme, {}))
+    def measure_footprints(self, keys: Sequence[str]) -> None:
+        self.footprints = list(keys)
 
 
 def finished(study: FakeStudy) -> FakeStudy:
@@ -90,6 +105,7 @@ def test_the_front_is_timed_and_the_picks_are_confirmed() -> None:
     numbers = [study.state.by_key[key].number for key in study.confirmed]
     assert numbers == sorted(set(numbers))
     assert {0, 3} <= set(numbers), "the lowest loss and the smallest file"
+    assert study.footprints == study.confirmed
 
 
 def test_what_is_timed_already_is_not_timed_again_without_need() -> None:
@@ -124,13 +140,13 @@ def test_a_trial_that_cannot_be_timed_does_not_keep_the_loop_running() -> None:
 
 def test_the_best_is_profiled_once() -> None:
     study = finished(FakeStudy(run("loss", "size")))
-    assert len(study.profiled) == 1
-    assert finished(FakeStudy(study.state)).profiled == []
+    assert len(study.runner.profiled) == 1
+    assert finished(FakeStudy(study.state)).runner.profiled == []
 
 
 def test_a_run_without_trials_ends_quietly() -> None:
     study = finished(FakeStudy(run("loss", losses=())))
-    assert (study.confirmed, study.profiled) == ([], [])
+    assert (study.confirmed, study.runner.profiled) == ([], [])
 
 
 def test_a_failed_trial_is_never_timed() -> None:

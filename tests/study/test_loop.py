@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,19 +25,31 @@ from seqto.study.timing import Timing
 PLANS = tuple(Plan.of({f"layer{i}": "fp16"}) for i in range(6))
 
 
-class LoopStudy(Study):
+@dataclass
+class ReversedRunner:
     """Runs a batch in reverse, so that the last plan asked for is done first."""
 
-    def _run(
-        self, fresh: Mapping[str, tuple[Plan, str]], *, split: str, probe: bool, before: int
+    float_plan: Plan | None = None
+    ran: list[str] = field(default_factory=list)
+
+    def run(
+        self,
+        fresh: Mapping[str, tuple[Plan, str]],
+        *,
+        split: str,
+        probe: bool,
+        numbers: Mapping[str, int],
+        earlier: Sequence[Trial],
+        conclude: Callable[[Trial], None],
+        deadline: Callable[[], float | None],
     ) -> None:
-        self.ran = [*getattr(self, "ran", []), *fresh]
-        numbers = {} if probe else self._numbers(fresh)
+        self.ran += fresh
+        assert probe or set(numbers) == set(fresh), "each new trial gets a number"
         for key, (plan, note) in reversed(fresh.items()):
             measured = Measurement(split, "x", Loss(0.1, 0.0, 0.2, 10), damage=0.1)
             number = numbers.get(key, -1)
             trial = Trial(number, plan, 100 - number, "", {split: measured}, note=note)
-            self._conclude(trial, probe=probe)
+            conclude(trial)
 
 
 @dataclass
@@ -73,10 +85,10 @@ def study_in(
     times: Sequence[float | Failure] = (),
     max_trials: int | None = None,
     listener: Any = lambda _event: None,
-) -> LoopStudy:
+) -> Study:
     nothing: Any = SimpleNamespace(position=0, numeric=(0,), name="y", count=1)
     journal = Journal.open(folder / "journal.jsonl")
-    study = LoopStudy(
+    study = Study(
         journal,
         nothing,
         nothing,
@@ -89,12 +101,13 @@ def study_in(
         judged=nothing,
     )
     study.clock = FakeClock(iter(times))  # type: ignore[assignment]
+    study.runner = ReversedRunner()  # type: ignore[assignment]
     if study.state.header is None:
         study.append(HEADER)
     return study
 
 
-def searched(study: LoopStudy, *asks: Ask) -> tuple[str, Asking]:
+def searched(study: Study, *asks: Ask) -> tuple[str, Asking]:
     strategy = Asking(asks)
     space: Any = None
     reason = study.search(strategy, space, seed=0)
@@ -115,7 +128,7 @@ def test_a_resumed_search_runs_only_what_is_not_recorded(tmp_path: Path) -> None
     searched(study_in(tmp_path), Ask(PLANS[:3]))
     again = study_in(tmp_path)
     _, strategy = searched(again, Ask(PLANS[:3]), Ask(PLANS[3:4]))
-    assert again.ran == [PLANS[3].key]
+    assert again.runner.ran == [PLANS[3].key]  # type: ignore[attr-defined]
     assert [t.number for t in strategy.answers[0]] == [0, 1, 2]
     assert strategy.answers[1][0].number == 3
 

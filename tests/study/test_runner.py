@@ -14,8 +14,10 @@ from seqto.errors import DeviceError
 from seqto.execution import jobs
 from seqto.execution.executor import Done, Handle
 from seqto.model.outputs import Judged
+from seqto.record.events import Event, Finding, StepFailed
+from seqto.record.replay import RunState
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, Failure, Json, Loss, Measurement
+from seqto.records import EVALUATION, Failure, Loss, Measurement
 from seqto.study.runner import OutOfBudget, PlanRunner
 from seqto.study.running_trial import TrialMaker
 from seqto.tasks import scoring
@@ -27,21 +29,18 @@ PLANS = [Plan.of({f"layer{i}": "fp16"}) for i in range(4)]
 
 
 class Record:
-    """What the runner writes."""
+    """What the runner writes, and the state that follows from it."""
 
     def __init__(self) -> None:
-        self.events: list[Json] = []
-        self.failed: set[tuple[str, str | None]] = set()
+        self.events: list[Event] = []
+        self.state = RunState()
 
-    def write(self, event: Json) -> None:
+    def append(self, event: Event) -> None:
         self.events.append(event)
-
-    def found(self, kind: str) -> Json | None:
-        return next((e for e in self.events if e["event"] == kind), None)
+        self.state.apply(event)
 
     def note_failure(self, step: str, failure: Failure, *, plan_key: str | None = None) -> None:
-        self.failed.add((step, plan_key))
-        self.write({"event": "failure", "step": step, "failure": failure.to_json()})
+        self.append(StepFailed(step, None, plan_key, failure))
 
 
 class Store:
@@ -148,8 +147,8 @@ def test_the_prepared_model_stands_in_where_the_file_as_given_does_not_run(
     made, script = runner(tmp_path)
     script.fails_as_given = True
     made.baseline()
-    (finding,) = [e for e in made.record.events if e["event"] == "finding"]
-    assert finding["kind"] == "float model"
+    (finding,) = [e for e in made.record.events if isinstance(e, Finding)]
+    assert finding.kind == "float model"
     assert made.float_plan == Plan()
 
 

@@ -82,7 +82,7 @@ OPTIONS: tuple[Option, ...] = (
         "--objectives",
         "search.objectives",
         "NAME",
-        "figures to make small: loss, size, latency, accuracy_drop",
+        "figures to make small: loss, size, latency, accuracy_drop, peak_memory, load_time",
         "loss size latency",
         SEARCH,
         many=True,

@@ -7,11 +7,10 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from seqto.record.events import Event
-    from seqto.record.trial import Trial
+from seqto.record.events import Event, ProbeFinished, TrialFinished, TrialTimed
+from seqto.record.trial import Trial
 
 STEPS = {"samples": "preparing samples", "calibration": "calibrating", "rounding": "rounding"}
 
@@ -83,8 +82,6 @@ class ProgressBars:
         self.bars.update(self.tasks[key], description=text, completed=done, total=total)
 
     def event(self, event: Event) -> None:
-        from seqto.record.events import ProbeFinished, TrialFinished, TrialTimed
-
         if isinstance(event, ProbeFinished):
             self.probes += 1
             self._update("probes", "probing layers", self.probes, None)

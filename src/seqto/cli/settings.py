@@ -59,5 +59,5 @@ def _data_source(text: str) -> tuple[str, Any]:
         except ValueError as error:
             raise ConfigError(f"--data {text!r}: write random:COUNT") from error
     if colon and kind in plugins.kinds(plugins.DATA) and not Path(text).exists():
-        return kind, value
+        return kind, parse_assignment(f"{kind}={value}")[1]
     return ("arrays" if text.endswith((".npz", ".npy")) else "images"), text

@@ -74,6 +74,6 @@ def round_weights(worker: WorkerContext, job: RoundWeights, signals: Signals) ->
         constants=assembler,
         told=lambda _message: signals.alive(),
     )
-    path = worker.files.work_file(f"{job.variant}-{job.file}")
+    path = worker.files.work_file(f"rounded-{job.variant}-{job.file}")
     rows = rounded_weights.save(found, path)
     return WeightsRounded(worker.files.put(path), tuple({**row, "file": job.file} for row in rows))

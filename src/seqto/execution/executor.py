@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from seqto.execution.files import LocalFiles
+from seqto.execution.files import FileStore
 from seqto.execution.jobs import Job, Result
 from seqto.records import Failure, Json
 
@@ -39,7 +39,7 @@ class Executor(Protocol):
         ...
 
     @property
-    def files(self) -> LocalFiles:
+    def files(self) -> FileStore:
         """The files of the run, as the main process sees them."""
         ...
 

@@ -37,7 +37,7 @@ class FileRef:
 
 
 class FileStore(Protocol):
-    """Where the files of a run are. Here: the run folder."""
+    """The files of a run, as the main process sees them. On this machine: the run folder."""
 
     def put(self, path: Path) -> FileRef:
         """Name a file of this store by its content."""
@@ -45,6 +45,18 @@ class FileStore(Protocol):
 
     def path(self, ref: FileRef) -> Path:
         """Return where a file is here."""
+        ...
+
+    def named(self, name: str) -> Path:
+        """Return the place of a relative name."""
+        ...
+
+    def adopt(self, ref: FileRef, name: str) -> FileRef:
+        """Move a file that a worker has made to its place in the run folder."""
+        ...
+
+    def discard(self, ref: FileRef) -> None:
+        """Delete a file of a worker that is needed no more."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A graph's nodes grouped into layers, the units that a plan decides on.
+"""A graph's nodes grouped into layers: what a plan may keep in one way or another.
 
 A layer is one node that computes, with what ORT fuses behind it (an activation, a bias) and what
 only moves its result. Names are those of the nodes, so that they can be found in Netron.
@@ -72,7 +72,7 @@ def list_layers(proto: Any) -> list[Layer]:
 
 
 def inferred_values(proto: Any) -> list[Any]:
-    """Infer the shapes of tensors; the contents of weights are not needed for it."""
+    """What shape inference finds out about tensors; weights' contents are not needed for it."""
     import onnx
 
     light = onnx.ModelProto()
@@ -142,7 +142,7 @@ def _is_weightless(node: Any, constants: Mapping[str, Any]) -> bool:
 def _followers(
     node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the activation and data-moving nodes that only this node feeds."""
+    """The activation and data-moving nodes that only this node feeds."""
     chain: list[Any] = []
     activation_open = node.op_type in WEIGHTED_OPS or node.op_type in ("Add", "Sub")
     tensor = node.output[0]
@@ -165,7 +165,7 @@ def _followers(
 def _adds_bias(
     node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
 ) -> bool:
-    """Find the Add of a constant that is a MatMul's only reader: the bias of a dense layer."""
+    """A MatMul whose only reader adds a constant: the bias of a dense layer."""
     tensor = node.output[0]
     if node.op_type != "MatMul" or tensor in public or len(readers.get(tensor, [])) != 1:
         return False

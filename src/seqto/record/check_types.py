@@ -107,17 +107,21 @@ def _record(hint: Any, value: Any, where: str) -> Any:
     if hint is Plan:
         _check_plan(value, where)
     try:  # these two read more than one form
-        found = hint.from_json(value)
+        record = hint.from_json(value)
     except KeyError as error:
         raise WrongTypeError(f"{where} has no field {error}") from error
     except (TypeError, AttributeError, ValueError, SeqtoError) as error:
         raise WrongTypeError(f"{where} is no {_name(hint)} ({error})") from error
-    check(hint, found, where)
-    return found
+    check(hint, record, where)
+    return record
 
 
 def _check_plan(value: Mapping[str, Any], where: str) -> None:
-    schemes = read(dict[str, str], value.get("schemes"), f"{where}.schemes")
+    schemes: Any = value.get("schemes")
+    _expect(schemes, dict, f"{where}.schemes")
+    for name, code in schemes.items():
+        _text(name, f"{where}.schemes")
+        _text(code, f"{where}.schemes")
     read(tuple[str, ...], value.get("transforms", []), f"{where}.transforms")
     for code in set(schemes.values()):
         try:

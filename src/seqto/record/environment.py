@@ -32,7 +32,7 @@ def environment() -> Json:
             if line.startswith(("flags", "Features")):
                 flags = line.split(":", 1)[1].split()
                 break
-    wanted = ("sse4", "avx", "vnni", "amx", "neon", "asimd", "sve", "fma", "f16c", "i8mm")
+    families = ("sse4", "avx", "vnni", "amx", "neon", "asimd", "sve", "fma", "f16c", "i8mm")
     return {
         "seqto": version(),
         "python": platform.python_version(),
@@ -41,7 +41,7 @@ def environment() -> Json:
         "numpy": numpy.__version__,
         "platform": platform.platform(),
         "cpu": platform.processor() or platform.machine(),
-        "cpu_flags": sorted(f for f in flags if any(w in f for w in wanted)),
+        "cpu_flags": sorted(f for f in flags if any(w in f for w in families)),
         "cores": os.cpu_count(),
         "threads": os.cpu_count(),
     }

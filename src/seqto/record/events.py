@@ -27,7 +27,6 @@ FLOAT_MODEL = "float model"  # the prepared model is the baseline, since the ori
 MENU = "menu"  # schemes that are not offered to the search
 UNSUPPORTED = "unsupported"  # schemes that the device refuses
 TREATMENT = "treatment"  # a transformed float model was made
-UNSUPPORTED = "unsupported"  # schemes that the device refuses
 DIAGNOSIS = "diagnosis"
 
 # steps beside the trials that may fail

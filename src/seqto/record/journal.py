@@ -38,25 +38,25 @@ class Journal:
         self._lock = lock
         self._events = events
         self._size = size
-        self._torn = False  # bytes of a failed append may lie behind `_size`
+        self._is_partial = False  # bytes of a failed append may lie behind `_size`
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Journal:
-        """Create or continue; takes the folder's lock until closed, cuts off a torn tail."""
-        place = Path(path)
+        """Create or continue; takes the folder's lock until closed; drops a partial last line."""
+        file = Path(path)
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            lock = _take_lock(place)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock = _take_lock(file)
         except OSError as error:
-            _refuse(place, error)
+            _refuse(file, error)
         try:
-            descriptor, events, size = _open_file(place)
+            descriptor, events, size = _open_file(file)
         except BaseException as error:
-            _give_lock(place, lock)
+            _give_lock(file, lock)
             if isinstance(error, OSError):
-                _refuse(place, error)
+                _refuse(file, error)
             raise
-        return cls(place, descriptor=descriptor, lock=lock, events=events, size=size)
+        return cls(file, descriptor=descriptor, lock=lock, events=events, size=size)
 
     @property
     def events(self) -> list[Event]:
@@ -74,14 +74,14 @@ class Journal:
         size, count = self._size, len(self._events)
         try:
             self._cut()
-            self._torn = True
+            self._is_partial = True
             _write_all(self._descriptor, line)
             os.fsync(self._descriptor)
             self._size = size + len(line)
             self._events.append(recorded)
-            self._torn = False
+            self._is_partial = False
         except BaseException as error:  # Ctrl-C too: the caller may still append its `end`
-            self._size, self._torn = size, True
+            self._size, self._is_partial = size, True
             del self._events[count:]
             with contextlib.suppress(OSError):  # then the next append or open cuts it off
                 self._cut()
@@ -104,34 +104,34 @@ class Journal:
         self.close()
 
     def _cut(self) -> None:
-        if self._torn:
+        if self._is_partial:
             os.ftruncate(self._descriptor, self._size)
-            self._torn = False
+            self._is_partial = False
 
 
 def read_events(path: str | os.PathLike[str]) -> list[Event]:
     """All complete events, for readers: takes no lock, changes nothing, a live file is fine."""
-    place = Path(path)
+    file = Path(path)
     try:
-        content = place.read_bytes()
+        content = file.read_bytes()
     except FileNotFoundError as error:
         raise JournalError(
-            f"no journal at {str(place)!r}: is this a run folder made by `seqto tune`?"
+            f"no journal at {str(file)!r}: is this a run folder made by `seqto tune`?"
         ) from error
     except OSError as error:
-        raise JournalError(f"cannot read {str(place)!r}: {error.strerror}") from error
-    return _parse(place, content)[0]
+        raise JournalError(f"cannot read {str(file)!r}: {error.strerror}") from error
+    return _parse(file, content)[0]
 
 
-def _open_file(place: Path) -> tuple[int, list[Event], int]:
-    is_new = not place.exists()
-    descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+def _open_file(file: Path) -> tuple[int, list[Event], int]:
+    is_new = not file.exists()
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         if is_new:
-            _sync_folder(place.parent)
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read()
-        events, size = _parse(place, content)
+            _sync_folder(file.parent)
+        with open(descriptor, "rb", closefd=False) as stream:
+            content = stream.read()
+        events, size = _parse(file, content)
         if size < len(content):
             os.ftruncate(descriptor, size)
             os.fsync(descriptor)
@@ -141,10 +141,10 @@ def _open_file(place: Path) -> tuple[int, list[Event], int]:
     return descriptor, events, size
 
 
-def _parse(place: Path, content: bytes) -> tuple[list[Event], int]:
+def _parse(file: Path, content: bytes) -> tuple[list[Event], int]:
     """The complete events and the number of bytes they take; only the last line may be partial."""
     lines = content.split(b"\n")
-    lines.pop()  # empty, or what follows the last newline: torn
+    lines.pop()  # empty, or what follows the last newline: partial
     events: list[Event] = []
     size = 0
     for number, line in enumerate(lines, start=1):
@@ -153,47 +153,47 @@ def _parse(place: Path, content: bytes) -> tuple[list[Event], int]:
         except (ValueError, RecursionError) as error:
             last = number == len(lines) and size + len(line) + 1 == len(content)
             if last and (events or _begins_as_ours(content)):
-                break  # torn as well: blocks may reach the disk out of order
+                break  # partial as well: blocks may reach the disk out of order
             raise JournalError(
-                f"line {number} of {str(place)!r} is no journal record ({error}): the file was "
+                f"line {number} of {str(file)!r} is no journal record ({error}): the file was "
                 "changed by something else; restore it, or start a run in a new folder"
             ) from error
-        events.append(_event(record, number, place))
+        events.append(_event(record, number, file))
         size += len(line) + 1
     if not events and not _begins_as_ours(content):
         raise JournalError(
-            f"{str(place)!r} is no journal of seqto, so it is left as it is: rename it, or start a "
+            f"{str(file)!r} is no journal of seqto, so it is left as it is: rename it, or start a "
             "run in a new folder"
         )
     return events, size
 
 
-def _event(record: Json, number: int, place: Path) -> Event:
+def _event(record: Json, number: int, file: Path) -> Event:
     try:
         return from_json(record)
     except NewerFormatError as error:
         raise JournalError(
-            f"{str(place)!r} is in {error}, and this version reads formats up to {FORMAT}: update "
+            f"{str(file)!r} is in {error}, and this version reads formats up to {FORMAT}: update "
             "seqto, or start a run in a new folder"
         ) from error
     except WrongTypeError as error:
         raise JournalError(
-            f"line {number} of {str(place)!r} is no journal record ({error}): the file was "
+            f"line {number} of {str(file)!r} is no journal record ({error}): the file was "
             "changed by something else; restore it, or start a run in a new folder"
         ) from error
 
 
 def _begins_as_ours(content: bytes) -> bool:
-    """Whether this is what a torn first record leaves: a part of a header, or empty blocks."""
+    """Whether this is what a partial first record leaves: a part of a header, or empty blocks."""
     first = b'{"event":"header"'
     return content.startswith(first) or first.startswith(content.rstrip(b"\0"))
 
 
 def _record(line: bytes) -> Json:
-    found = json.loads(line.decode("utf-8"), parse_constant=_not_a_number)
-    if not isinstance(found, dict):
-        raise ValueError(f"a {type(found).__name__} where an object belongs")
-    return found
+    record = json.loads(line.decode("utf-8"), parse_constant=_not_a_number)
+    if not isinstance(record, dict):
+        raise ValueError(f"a {type(record).__name__} where an object belongs")
+    return record
 
 
 def _not_a_number(word: str) -> NoReturn:
@@ -226,9 +226,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _take_lock(place: Path) -> int:
+def _take_lock(file: Path) -> int:
     """Hold `journal.lock` beside the journal, which says who writes; raises when another does."""
-    path = place.with_suffix(".lock")
+    path = file.with_suffix(".lock")
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -245,7 +245,7 @@ def _take_lock(place: Path) -> int:
             pid = os.pread(descriptor, 20, 0).decode("ascii", "replace") or "unknown"
             os.close(descriptor)
             raise JournalError(
-                f"another seqto process (pid {pid}) is writing to {str(place.parent)!r}: "
+                f"another seqto process (pid {pid}) is writing to {str(file.parent)!r}: "
                 "wait for it, end it, or choose another run folder"
             ) from error
         except BaseException:
@@ -268,15 +268,15 @@ def _is_still(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _give_lock(place: Path, descriptor: int) -> None:
+def _give_lock(file: Path, descriptor: int) -> None:
     with contextlib.suppress(OSError):  # removed while still held, so that nobody else's goes
-        os.unlink(place.with_suffix(".lock"))
+        os.unlink(file.with_suffix(".lock"))
     os.close(descriptor)
 
 
-def _refuse(place: Path, error: OSError) -> NoReturn:
+def _refuse(file: Path, error: OSError) -> NoReturn:
     reason = error.strerror or str(error)
     hint = "check that the folder exists and is yours to write"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "free some space and run the same command again; what was recorded is kept"
-    raise JournalError(f"cannot write {str(place)!r}: {reason}; {hint}") from error
+    raise JournalError(f"cannot write {str(file)!r}: {reason}; {hint}") from error

@@ -76,11 +76,11 @@ class OwnFiles:
     @classmethod
     def read(cls, folder: Path) -> OwnFiles:
         """The list of a folder, empty when there is none; lines that make no sense say nothing."""
-        found = cls(Path(folder))
-        for line in _lines(found.folder / LIST):
+        own = cls(Path(folder))
+        for line in _lines(own.folder / LIST):
             with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-                found._hear(json.loads(line))
-        return found
+                own._apply(json.loads(line))
+        return own
 
     def write(self, path: Path, data: bytes, *, repair: bool = False) -> None:
         """Make or replace a file of ours; ForeignFileError when another's stands there.
@@ -161,8 +161,8 @@ class OwnFiles:
                 and not path.is_symlink()
                 and any(f.startswith(f"{name}/") for f in self.files)
             ):
-                if (found := self.stranger(f"{name}/")) is not None:
-                    return found
+                if (foreign := self.stranger(f"{name}/")) is not None:
+                    return foreign
                 continue
             return name
         return None
@@ -194,7 +194,7 @@ class OwnFiles:
             "as it is: rename or delete it, then run the same command again"
         )
 
-    def _hear(self, line: Json) -> None:
+    def _apply(self, line: Json) -> None:
         if "file" in line:
             entry = (int(line["size_bytes"]), str(line["sha256"]))
             self.files.setdefault(str(line["file"]), set()).add(entry)
@@ -229,7 +229,7 @@ class OwnFiles:
                 f"cannot write {shown(path)}: {error.strerror or error}; "
                 "check that the folder exists and is yours to write, and that there is space"
             ) from error
-        self._hear(line)
+        self._apply(line)
 
 
 def check_run_folder(folder: Path) -> OwnFiles:
@@ -241,9 +241,9 @@ def check_run_folder(folder: Path) -> OwnFiles:
         if not folder.is_dir():
             raise JournalError(f"{shown(folder)} is no folder: give --out a new or an empty one")
         own = OwnFiles.read(folder)
-        if not (own.is_run or is_run(folder)) and (found := own.stranger()) is not None:
+        if not (own.is_run or is_run(folder)) and (other := own.stranger()) is not None:
             raise JournalError(
-                f"{shown(folder)} is not empty and no run of seqto (it has {found!r}), so nothing "
+                f"{shown(folder)} is not empty and no run of seqto (it has {other!r}), so nothing "
                 "is written there: give --out a new or an empty folder"
             )
         _check_links(folder)
@@ -280,9 +280,9 @@ def is_run(folder: Path) -> bool:
 def run_of(path: Path) -> Path | None:
     """The run folder to which a path's name belongs; None for a name that runs do not use."""
     path = Path(os.path.abspath(path))
-    for place in {path, path.parent.resolve() / path.name}:
-        for folder in place.parents:
-            first, *rest = place.relative_to(folder).parts
+    for candidate in {path, path.parent.resolve() / path.name}:
+        for folder in candidate.parents:
+            first, *rest = candidate.relative_to(folder).parts
             used = first in (_RUN_FOLDERS if rest else _RUN_FILES + _RUN_FOLDERS)
             if used and (is_run(folder) or OwnFiles.read(folder).is_run):
                 return folder

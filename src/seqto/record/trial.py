@@ -27,8 +27,8 @@ class Trial:
 
     @property
     def loss(self) -> Loss | None:
-        found = self.measurements.get(EVALUATION)
-        return found.loss if found else None
+        seen = self.measurements.get(EVALUATION)
+        return seen.loss if seen else None
 
     def to_json(self) -> Json:
         return {

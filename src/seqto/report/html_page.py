@@ -27,6 +27,7 @@ from seqto.records import Json
 from seqto.report import wording
 from seqto.report.columns import Column, Place, Row, columns
 from seqto.report.json_file import Writer
+from seqto.schemes.scheme import Scheme
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import title_of
 
@@ -110,6 +111,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
         "model": {k: v for k, v in report["model"].items() if k != "layers"},
         "layers": [_layer(row, index) for index, row in enumerate(layers)],
         "schemes": schemes,
+        "kinds": {code: Scheme.parse(code).kind for code in schemes},
         "trials": [
             {**_trial(trial, layers, places), "cells": _cells(report, trial, extra)}
             for trial in report["trials"]

@@ -49,12 +49,12 @@ class LossCurve:
         height = np.log((changed + 0.5) / counted)
         middle, slope = 0.0, 1.0
         for _ in range(STEPS):
-            hoped = counted * np.exp(np.minimum(height, 0.0))
-            wanted = height + (changed - hoped) / hoped
-            centre = float(np.average(x, weights=hoped))
-            middle = float(np.average(wanted, weights=hoped))
-            spread = float(np.sum(hoped * (x - centre) ** 2))
-            slope = float(np.sum(hoped * (x - centre) * (wanted - middle))) / max(spread, 1e-12)
+            fitted = counted * np.exp(np.minimum(height, 0.0))
+            target = height + (changed - fitted) / fitted
+            centre = float(np.average(x, weights=fitted))
+            middle = float(np.average(target, weights=fitted))
+            spread = float(np.sum(fitted * (x - centre) ** 2))
+            slope = float(np.sum(fitted * (x - centre) * (target - middle))) / max(spread, 1e-12)
             slope = min(max(slope, SLOPES[0]), SLOPES[1])
             height = middle + slope * (x - centre)
         return cls(middle - slope * centre, slope)

@@ -32,6 +32,7 @@ from seqto.record.events import BaselineMeasured
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION
+from seqto.schemes.scheme import Scheme
 from seqto.selection import pareto
 from seqto.selection.expected_loss import LossCurve, Seen, bound, expected
 from seqto.selection.objectives import OBJECTIVES, figure_of
@@ -271,9 +272,13 @@ def kept_float(plan: Plan, layers: Sequence[str]) -> list[str]:
     return [name for name in layers if name not in quantized]
 
 
-@functools.lru_cache(maxsize=2048)
-def _quantized(plan: Plan) -> frozenset[str]:
-    return frozenset(name for name, scheme in plan.as_dict().items() if not scheme.is_float)
+def _quantized(plan: Plan) -> set[str]:
+    return {name for name, code in plan.to_json()["schemes"].items() if not _is_float(code)}
+
+
+@functools.lru_cache(maxsize=1024)  # runs have few schemes and many layers
+def _is_float(code: str) -> bool:
+    return Scheme.parse(code).is_float
 
 
 def fully_quantized(state: RunState) -> Trial | None:

@@ -214,12 +214,15 @@ def _with_fields(
     known = plugins.keys_of(plugin)
     values = {**{k: v for k, v in shared.items() if k in known}, **own}
     for key, value in own.items():
-        with contextlib.suppress(
-            NameError, TypeError, KeyError
-        ):  # a type that only the plug-in can check
-            hint = typing.get_type_hints(plugin)[known[key]]
-            values[key] = config.typed(value, hint, dotted=f"{section}.{key}")
+        values[key] = _typed(plugin, known.get(key, key), value, dotted=f"{section}.{key}")
     return plugins.build(group, {**values, "kind": kind})
+
+
+def _typed(plugin: Any, field: str, value: Any, *, dotted: str) -> Any:
+    """Return a value in the type of a plug-in's field, or as it is where that cannot be checked."""
+    with contextlib.suppress(NameError, TypeError):  # a type that only the plug-in can check
+        return config.typed(value, typing.get_type_hints(plugin)[field], dotted=dotted)
+    return value
 
 
 # ----------------------------------------------------------------------------------------- data
@@ -307,6 +310,8 @@ def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Da
     fields = plugins.fields_of(plugin)
     name = f"{plugins.NAMES[plugins.DATA]} {kind!r}"
     _refuse_unused(settings, plugins.DATA, "data", known=[kind, *fields], name=name)
+    if kind in settings.data.settings:
+        value = _typed(plugin, fields[0], value, dotted=f"data.{kind}")
     shared: Json = {"labels": labels, "seed": settings.data.seed, fields[0]: value}
     if "specs" in fields:
         shared["specs"] = model_prepare.input_specs(model_files.load(fetched.path))

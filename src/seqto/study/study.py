@@ -10,14 +10,12 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from seqto.assembly.plan import Plan
 from seqto.data.store import SampleStore
 from seqto.devices.device import Device
 from seqto.execution.executor import Executor
 from seqto.model import outputs as model_outputs
-from seqto.record import events
 from seqto.record.events import (
     FOOTPRINT,
     LABELLED_SET,
@@ -30,7 +28,7 @@ from seqto.record.events import (
     TrialFinished,
     TrialMeasured,
 )
-from seqto.record.journal import Journal, finite
+from seqto.record.journal import Journal
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Latency
@@ -119,10 +117,6 @@ class Study:
         recorded = self.journal.append(event)
         self.state.apply(recorded)
         self.listener(recorded)
-
-    def write(self, event: Mapping[str, Any]) -> None:
-        """Record an event that is given as JSON."""
-        self.append(events.from_json(finite(event)))
 
     def note_failure(self, step: str, failure: Failure, *, plan_key: str | None = None) -> None:
         """Record a step that failed beside the trials: batch, timing, report split or profile."""

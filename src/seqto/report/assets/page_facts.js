@@ -139,8 +139,8 @@ function outcome(trial) {
   return "measured";
 }
 
-function schemeChip(code, differs) {
-  return el("span", { class: differs ? "scheme differs" : "scheme", "--hue": HUES[code.split("-")[0]] ?? "#8b949e" }, code);
+function schemeChip(report, code, differs) {
+  return el("span", { class: differs ? "scheme differs" : "scheme", "--hue": HUES[report.kinds[code]] ?? "#8b949e" }, code);
 }
 
 // A cell that a spreadsheet would run as a formula gets a quote before it; numbers stay numbers.

@@ -63,7 +63,7 @@ function layerColumns(report, pins, mark) {
       cell: (l) => [l.name, " ", el("small", {}, l.op_type + (l.depthwise ? ", depthwise" : ""))] },
     ...pins.map((t, i) => ({
       key: "pin" + i, title: "AB"[i] + ": trial " + t.number, sort: (l) => report.schemeAt(t, l.index),
-      cell: (l) => schemeChip(report.schemeAt(t, l.index), mark && i === 1 && differs(report, pins, l.index)),
+      cell: (l) => schemeChip(report, report.schemeAt(t, l.index), mark && i === 1 && differs(report, pins, l.index)),
     })),
     error("qdq_err", "qdq error", "var(--qdq)", "the layer's output before and after its own rounding"),
     error("xmodel_err", "xmodel error", "var(--xmodel)", "against the fully quantized model"),

@@ -30,11 +30,8 @@ import numpy as np
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, Layer
-from seqto.schemes.scheme import FP32, Scheme
-from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import P8, S7, S8, U8, Arithmetic, IntType
-from seqto.schemes.weight_only import WeightOnly
+from seqto.records import EVALUATION
+from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.latency_fit import float_ms, with_fitted_latency
@@ -44,7 +41,6 @@ from seqto.search.strategies.noise_model import (
     Schemes,
     derived_from,
     fit,
-    is_static,
 )
 from seqto.search.strategies.targets import (
     bisect_fastest,
@@ -53,6 +49,7 @@ from seqto.search.strategies.targets import (
     target_plans,
     unpriced_bytes,
 )
+from seqto.search.strategies.uniform_plans import anchors, good_uniform
 from seqto.search.strategy import Answers, Ask, Need
 from seqto.selection.objectives import need_timing
 from seqto.selection.pareto import front
@@ -62,9 +59,6 @@ HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 
 
 BATCH = 8
-
-
-WEIGHTLESS = StaticInt(None, U8)  # of layers without weights
 
 
 PROBE_BATCH = 64
@@ -333,33 +327,6 @@ class Frontier:
 # ------------------------------------------------------------------------------------ small tools
 
 
-def anchors(space: Space, float_model: Plan, *, timed: bool = False) -> list[tuple[Plan, str]]:
-    """Plans that anybody would try first: the search must not miss them.
-
-    With time among the objectives, also one that tells what changing between floats and integers
-    costs: every other layer.
-    """
-    plans = [
-        (float_model.with_schemes(good_uniform(space)), "good uniform, rounded for the output")
-    ]
-    menus = space.menu.values()
-    uniform = dict.fromkeys(s.without_output_rounding() for menu in menus for s in menu)
-    for scheme in uniform:
-        four_bits = scheme.weight is not None and scheme.weight.bits == 4
-        if scheme in (FP32, WEIGHTLESS) or four_bits or scheme.arithmetic is Arithmetic.DYNAMIC:
-            continue
-        if scheme.weight is S7 and with_weight(scheme, P8) in uniform:
-            continue  # of few layers, which are in p8's uniform plan
-        plan = {x.name: uniform_choice(space, x, scheme) for x in space.layers}
-        plans.append((float_model.with_schemes(plan), f"uniform {scheme}"))
-    if timed:
-        plan = good_uniform(space)
-        for layer in space.layers[::2]:
-            plan[layer.name] = uniform_choice(space, layer, WeightOnly(S8))
-        plans.append((float_model.with_schemes(plan), "every other layer static"))
-    return list({plan.key: (plan, note) for plan, note in plans}.values())
-
-
 def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: Plan) -> NoiseModel:
     """Scale each scheme's weight noise so that its uniform plan costs what was measured.
 
@@ -381,52 +348,6 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
             scale |= dict.fromkeys(schemes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
     weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}
     return dataclasses.replace(model, weight=weight)
-
-
-def with_weight(scheme: Scheme, weight: IntType) -> Scheme | None:
-    """Return the scheme with another weight type, or None where there is no such scheme."""
-    if not isinstance(scheme, StaticInt | WeightOnly) or scheme.weight is None:
-        return None
-    if weight.pair_limit is not None and not scheme.per_channel:
-        return None
-    return dataclasses.replace(scheme, weight=weight)
-
-
-def uniform_choice(space: Space, layer: Layer, scheme: Scheme) -> Scheme:
-    """Return the scheme, whatever its rounding, where the layer has it.
-
-    Layers without weights follow a static plan.
-    """
-    menu = space.menu[layer.name]
-    wanted: list[Scheme | None] = [scheme]
-    if scheme.weight is P8:
-        # depthwise kernels sum no pairs: s8. Other layers without p8: s7, one bit less.
-        wanted.append(with_weight(scheme, S8 if layer.depthwise else S7))
-    options = [s for w in wanted for s in menu if s.without_output_rounding() == w]
-    if not options and is_static(scheme):
-        options = [s for s in menu if is_static(s)]
-    return options[0] if options else menu[0]
-
-
-def good_uniform(space: Space) -> Schemes:
-    """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel.
-
-    Without integer kernels to choose from: weight-only, eight bits.
-    """
-    plan = {}
-    for layer in space.layers:
-        menu = space.menu[layer.name]
-        static = [s for s in menu if is_static(s)]
-        options = [
-            s
-            for first in ((S8, U8) if layer.depthwise else (U8, S8))
-            for s in static
-            if (s.weight or s.activation) is first
-        ]
-        options += static
-        options += [s for s in menu if isinstance(s, WeightOnly) and s.weight is S8]
-        plan[layer.name] = options[0] if options else menu[-1]
-    return plan
 
 
 def harmless_damage(trials: Iterable[Trial]) -> float:

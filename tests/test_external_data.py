@@ -122,6 +122,9 @@ class Context:
     def model_of(self, _plan: object) -> bytes:
         return b""
 
+    def task_of(self, _split: str) -> None:
+        return None
+
 
 LATENCY = TimePlans((Plan(), Plan()), None, 0.0, threads=1, min_rounds=3, max_rounds=3)
 

@@ -18,6 +18,8 @@ from seqto.model import prepare as model_prepare
 from seqto.model.batch import rows_fed, without_filling
 from seqto.records import CALIBRATION, EVALUATION
 
+pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
+
 SHORT = {"data__calibration": 5, "data__evaluation": 21, "data__report": 9, "search__jobs": 1}
 
 

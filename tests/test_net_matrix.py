@@ -21,6 +21,8 @@ from seqto.model.sources.source import Fetched
 from seqto.record.events import FLOAT_MODEL
 from seqto.study.setup import Job, make_job
 
+pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
+
 COUNTS = {"calibration": 8, "evaluation": 8, "report": 8}
 SAMPLES = sum(COUNTS.values())
 NETS: dict[str, Callable[[], Any]] = {

@@ -17,6 +17,8 @@ from seqto.model import compare as model_compare
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 
+pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
+
 DATA = nets.pictures(110)
 
 

@@ -19,6 +19,8 @@ from seqto.errors import JournalError, PlanError
 from seqto.record.journal import Journal
 from seqto.search.strategy import Ask, Need
 
+pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
+
 DEVICE = '''
 from dataclasses import dataclass, field
 from seqto.devices.ort import Ort

@@ -13,6 +13,8 @@ from seqto.cli.main import main
 from seqto.config import resume_keys
 from seqto.errors import ConfigError, JournalError
 
+pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
+
 PLUGINS = '''
 from dataclasses import dataclass, field
 import numpy as np

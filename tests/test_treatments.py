@@ -14,6 +14,8 @@ from seqto.records import Layer
 from seqto.search.space import Space
 from seqto.search.strategies.stepwise import Stepwise
 
+pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
+
 CORRECTED = ("bias-correction",)
 
 

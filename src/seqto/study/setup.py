@@ -220,7 +220,8 @@ def _with_fields(
 
 def _typed(plugin: Any, field: str, value: Any, *, dotted: str) -> Any:
     """Return a value in the type of a plug-in's field, or as it is where that cannot be checked."""
-    with contextlib.suppress(NameError, TypeError, KeyError):  # a type that only the plug-in can check
+    # types that only the plug-in can check, and keys that are no fields
+    with contextlib.suppress(NameError, TypeError, KeyError):
         return config.typed(value, typing.get_type_hints(plugin)[field], dotted=dotted)
     return value
 

@@ -18,8 +18,8 @@ import nets
 import stock
 from seqto.calibration.collect import calibrate
 from seqto.calibration.ranges import BINS, range_by
-from seqto.calibration.statistics import load_statistics, save_statistics
-from seqto.errors import DataError
+from seqto.calibration.statistics import Statistics, load_statistics, save_statistics
+from seqto.errors import DataError, ModelError
 from seqto.model.float_session import tensors_of
 from seqto.model.prepare import prepare
 
@@ -187,6 +187,19 @@ def test_statistics_survive_the_disk(tmp_path: Path) -> None:
     assert again.ranges == found.statistics.ranges
     for name, mean in found.statistics.means.items():
         np.testing.assert_array_equal(again.means[name], mean)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text"])
+def test_a_damaged_file_of_statistics_is_one_error(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.npz"
+    ranges = {"x": {"minmax": (-1.0, 2.0)}}
+    save_statistics(Statistics(ranges, {"x": np.ones(300, np.float32)}), path)
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
+    path.write_bytes({"empty": b"", "cut": whole[:100], "flipped": flipped, "text": b"a"}[damage])
+    with pytest.raises(ModelError, match="is damaged"):
+        load_statistics(path)
 
 
 # -------------------------------------------------------------------------------------- memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.errors import PlanError
-from seqto.files import write_file
+from seqto.errors import ModelError, PlanError
+from seqto.files import shown, write_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,18 @@ def save_statistics(statistics: Statistics, path: str | Path) -> None:
 
 
 def load_statistics(path: str | Path) -> Statistics:
-    with np.load(path, allow_pickle=False) as archive:
-        index = json.loads(archive["index"].tobytes())
-        ranges = {
-            n: {m: (float(v[0]), float(v[1])) for m, v in by.items()}
-            for n, by in index["ranges"].items()
-        }
-        means = {name: archive[f"m{i}"] for i, name in enumerate(index["means"])}
+    """Read what `save_statistics` wrote; a damaged file is one ModelError."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            index = json.loads(archive["index"].tobytes())
+            ranges = {
+                n: {m: (float(v[0]), float(v[1])) for m, v in by.items()}
+                for n, by in index["ranges"].items()
+            }
+            means = {name: archive[f"m{i}"] for i, name in enumerate(index["means"])}
+    except (zipfile.BadZipFile, ValueError, TypeError, KeyError, EOFError, OSError) as error:
+        raise ModelError(
+            f"{shown(path)} is damaged ({type(error).__name__}): restore the run folder, or start "
+            "a run in a new one"
+        ) from error
     return Statistics(ranges, means)

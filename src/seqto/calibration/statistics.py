@@ -54,7 +54,7 @@ def save_statistics(statistics: Statistics, path: str | Path) -> None:
 def load_statistics(path: str | Path) -> Statistics:
     """Read what `save_statistics` wrote; a damaged file is one ModelError."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
             index = json.loads(archive["index"].tobytes())
             ranges = {
                 n: {m: (float(v[0]), float(v[1])) for m, v in by.items()}

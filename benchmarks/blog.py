@@ -202,9 +202,9 @@ def _groups(names: Sequence[str], size: int) -> list[Sequence[str]]:
 def saturated(folder: Path, plan: Plan) -> int:
     """Biases that do not fit into 32 bits in this plan's model."""
     from seqto.assembly.assembler import open_assembler
-    from seqto.transforms.variants import place_of
+    from seqto.transforms.variants import variant_folder
 
-    made = open_assembler(place_of(folder, plan.transforms)).assemble(plan)
+    made = open_assembler(variant_folder(folder, plan.transforms)).assemble(plan)
     return sum(made.saturated_biases.values())
 
 

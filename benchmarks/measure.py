@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from seqto.data.store import SampleStore
     from seqto.record.trial import Trial
     from seqto.records import Latency, Measurement
-    from seqto.study.setup import Job
+    from seqto.study.setup import RunSetup
 
 Json = dict[str, Any]
 BATCH = 8
@@ -29,7 +29,7 @@ PREPARED = Path("variants") / "base" / "model.onnx"
 
 
 @contextlib.contextmanager
-def samples_of(job: Job) -> Iterator[SampleStore]:
+def samples_of(job: RunSetup) -> Iterator[SampleStore]:
     """The very samples of a run, in a folder that goes afterwards; the run folder must exist."""
     from seqto.model import prepare as model_prepare
     from seqto.study import workspace
@@ -42,7 +42,7 @@ def samples_of(job: Job) -> Iterator[SampleStore]:
 class Referee:
     """The float model's answers on one split; judges other models against them."""
 
-    def __init__(self, job: Job, store: SampleStore, split: str) -> None:
+    def __init__(self, job: RunSetup, store: SampleStore, split: str) -> None:
         from seqto.tasks import scoring
 
         self.job, self.store, self.split = job, store, split
@@ -83,7 +83,7 @@ class Referee:
 
 
 def interleaved(
-    job: Job, store: SampleStore, models: Mapping[str, bytes], *, seconds: float = 1.5
+    job: RunSetup, store: SampleStore, models: Mapping[str, bytes], *, seconds: float = 1.5
 ) -> dict[str, Latency]:
     """One sample through float and all models in turn, `seconds` for each of them."""
     from seqto.records import CALIBRATION
@@ -107,7 +107,7 @@ def interleaved(
     return {name: latency_from(times[0], times[i]) for i, name in enumerate(models, start=1)}
 
 
-def float_bytes(job: Job) -> int:
+def float_bytes(job: RunSetup) -> int:
     from seqto.model.files import size_of
 
     return size_of(job.fetched.path)

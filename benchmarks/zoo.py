@@ -26,7 +26,7 @@ if importlib.util.find_spec("seqto") is None:  # a checkout that nobody has inst
 if TYPE_CHECKING:
     from seqto.data.data import Data
     from seqto.data.store import SampleStore
-    from seqto.study.setup import Job
+    from seqto.study.setup import RunSetup
 
 Json = dict[str, Any]
 
@@ -53,15 +53,15 @@ class Case:
         *,
         strategy: Any = None,
         data: Data | None = None,
-    ) -> Job:
+    ) -> RunSetup:
         """A run of this model; overrides are dotted settings."""
         from seqto import config
         from seqto.model.sources.source import Fetched
-        from seqto.study.setup import make_job
+        from seqto.study.setup import make_setup
 
         settings = config.make(self.tables, overrides or {})
         fetched = Fetched(self.name, str(settings.model.path), {"kind": "file"})
-        return make_job(fetched, out, settings, strategy=strategy, data=data)
+        return make_setup(fetched, out, settings, strategy=strategy, data=data)
 
 
 # ------------------------------------------------------------------------------------ arguments

@@ -16,7 +16,7 @@ from seqto.model.sources.source import Fetched
 from seqto.records import CALIBRATION
 from seqto.study.one_shot import opened, planned
 from seqto.study.open_executor import worker_setup
-from seqto.study.setup import make_job
+from seqto.study.setup import make_setup
 from seqto.tasks import scoring
 
 ROWS = 12
@@ -32,7 +32,7 @@ def ready(
     settings = config.make({}, {"data.calibration": ROWS, "search.strategy": "stepwise"})
     data = [(row, i % 3) for i, row in enumerate(nets.pictures(ROWS))]
     fetched = Fetched("net", str(path), {"kind": "file"})
-    job = make_job(fetched, folder / "out", settings, data=data, task=task)
+    job = make_setup(fetched, folder / "out", settings, data=data, task=task)
     with opened(job) as (place, _):
         setup, files = worker_setup(job, place)
         yield setup, files, planned(job, place)

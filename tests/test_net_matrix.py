@@ -19,7 +19,7 @@ from seqto.assembly.rebuild import rebuild
 from seqto.data.splits import split_rows
 from seqto.model.sources.source import Fetched
 from seqto.record.events import FLOAT_MODEL
-from seqto.study.setup import Job, make_job
+from seqto.study.setup import RunSetup, make_setup
 
 pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
 
@@ -61,10 +61,10 @@ def settings(folder: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-def job(path: Path, **more: Any) -> Job:
+def job(path: Path, **more: Any) -> RunSetup:
     dotted = {k.replace("__", "."): v for k, v in settings(path.parent, **more).items()}
     fetched = Fetched("net", str(path), {"kind": "file"})
-    return make_job(fetched, path.parent / "out", config.make({}, dotted))
+    return make_setup(fetched, path.parent / "out", config.make({}, dotted))
 
 
 def first_answers(model: Any, folder: Path, rows: list[int], *, batch: int) -> NDArray[Any]:

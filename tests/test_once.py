@@ -16,7 +16,7 @@ from seqto.errors import ConfigError, DataError, DeviceError, JournalError, Plan
 from seqto.model.sources.source import Fetched
 from seqto.record.journal import Journal
 from seqto.study.one_shot import opened, settings_for_one
-from seqto.study.setup import Job, make_job
+from seqto.study.setup import RunSetup, make_setup
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +52,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _job(model: Path, out: Path, *, data: bool = True, **overrides: Any) -> Job:
+def _job(model: Path, out: Path, *, data: bool = True, **overrides: Any) -> RunSetup:
     dotted = {key.replace("__", "."): value for key, value in overrides.items()}
     tables: dict[str, Any] = {"search": {"strategy": "stepwise", "jobs": 1}}
     if data:
         tables["data"] = {"arrays": str(model.with_suffix(".npz")), "calibration": 8}
     settings = config.make(tables, dotted)
     fetched = Fetched("net", str(model), {"kind": "file"})
-    return make_job(fetched, out, settings if data else settings_for_one(settings))
+    return make_setup(fetched, out, settings if data else settings_for_one(settings))
 
 
 def _constants(path: Path) -> dict[str, onnx.TensorProto]:

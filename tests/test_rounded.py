@@ -21,7 +21,7 @@ from seqto.model.prepare import Prepared, open_prepared, prepare
 from seqto.records import Failure
 from seqto.study import round_weights
 from seqto.testing.fakes import FakeExecutor
-from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, place_of
+from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, variant_folder
 
 
 def constants(prepared: Prepared) -> Assembler:
@@ -33,7 +33,7 @@ def feeds() -> list[dict[str, Any]]:
 
 
 def a_variant(folder: Path) -> Prepared:
-    place = place_of(folder)
+    place = variant_folder(folder)
     save(prepare(nets.residual()).proto, place / MODEL_FILE)
     prepared = open_prepared(place / MODEL_FILE)
     save_statistics(calibrate(prepared, feeds).statistics, place / STATISTICS_FILE)
@@ -64,7 +64,7 @@ def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> N
     prepared = a_variant(tmp_path)
     executor = rounds(tmp_path)
     rounding = round_weights.Rounding(executor, tmp_path, ("s8", "s4"))
-    assert rounded_weights.load(place_of(tmp_path)) == {}
+    assert rounded_weights.load(variant_folder(tmp_path)) == {}
     rounding.ensure("base")
     jobs = len(executor.jobs)
     rounding.ensure("base")
@@ -73,14 +73,14 @@ def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> N
     want = rounded_weights.round_layers(
         prepared, feeds, layers, ("s8", "s4"), constants=constants(prepared)
     )
-    got = rounded_weights.load(place_of(tmp_path))
+    got = rounded_weights.load(variant_folder(tmp_path))
     assert set(got) == set(want) == {(x.name, k) for x in layers for k in ("s8", "s4")}
     for key, q in want.items():
         np.testing.assert_array_equal(got[key].data, q.data)
         np.testing.assert_array_equal(got[key].scale, q.scale)
         assert got[key].axis == q.axis
     name = layers[0].name
-    made = open_assembler(place_of(tmp_path))
+    made = open_assembler(variant_folder(tmp_path))
     assert made.assemble(Plan.of({name: "weight-s8-channel-round-output"})).size_bytes > 0
 
 
@@ -90,7 +90,7 @@ def test_a_share_that_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     rounding = round_weights.Rounding(executor, tmp_path, ("s8",))
     with pytest.raises(DeviceError, match="rounding weights for the output failed: no memory"):
         rounding.ensure("base")
-    assert rounded_weights.load(place_of(tmp_path)) == {}
+    assert rounded_weights.load(variant_folder(tmp_path)) == {}
 
 
 def test_shares_hold_every_layer_once_and_fit_into_memory() -> None:

@@ -278,10 +278,10 @@ def test_a_trial_number_that_is_no_count_never_becomes_a_path(
 @pytest.mark.parametrize("name", ["../../x", "..", "a/b", "", "a\0b", 7])
 def test_a_transform_that_is_no_plain_name_never_becomes_a_path(tmp_path: Path, name: Any) -> None:
     from seqto.errors import PlanError
-    from seqto.transforms.variants import place_of
+    from seqto.transforms.variants import variant_folder
 
     with pytest.raises(PlanError, match="transform"):
-        place_of(tmp_path, [name])
+        variant_folder(tmp_path, [name])
 
 
 @pytest.mark.parametrize("name", ["models", "plots"])

@@ -14,7 +14,7 @@ from seqto.model.compare import same_answers
 from seqto.model.files import load, to_bytes
 from seqto.model.prepare import prepare
 from seqto.model.sources.source import Fetched
-from seqto.study.setup import make_job
+from seqto.study.setup import make_setup
 from seqto.study.workspace import build_store
 
 ZOO = Path(__file__).resolve().parents[2] / "shared" / "zoo"
@@ -38,7 +38,7 @@ def test_a_config_is_accepted_as_it_is_and_its_model_prepared(path: Path, tmp_pa
     settings = config.make(config.read_toml(path), few)
     assert settings.model.path is not None
     fetched = Fetched(path.stem, settings.model.path, {"kind": "file"})
-    job = make_job(fetched, tmp_path / "out", settings)
+    job = make_setup(fetched, tmp_path / "out", settings)
     original = load(settings.model.path)
     prepared = prepare(original)
     store = build_store(job, prepared, tmp_path / "samples")
@@ -94,7 +94,7 @@ def test_a_config_of_pictures_is_accepted_as_it_is(name: str, tmp_path: Path) ->
     settings = config.make(config.read_toml(ZOO / f"{name}.toml"))
     assert settings.model.path is not None
     fetched = Fetched(name, settings.model.path, {"kind": "file"})
-    job = make_job(fetched, tmp_path / "out", settings)
+    job = make_setup(fetched, tmp_path / "out", settings)
     assert job.labelled is not None
     assert len(job.labelled) > 10
     assert job.labelled.read(0).label is not None

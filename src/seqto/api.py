@@ -33,7 +33,7 @@ from seqto.selection.recommend import recommend
 from seqto.study import one_shot
 from seqto.study import run as study_run
 from seqto.study.export_path import check_output
-from seqto.study.setup import Job, Progress, check_settings, fetch, make_job
+from seqto.study.setup import Progress, RunSetup, check_settings, fetch, make_setup
 from seqto.study.study import Listener
 from seqto.tasks.task import Task
 
@@ -87,10 +87,10 @@ def tune(
     `data` is a folder, an .npz, any iterable of arrays or (array, label), or a Data plug-in.
     """
     settings = _settings(model, config, overrides)
-    job = _one_job(
+    setup = _one_setup(
         settings, given_path(out, "out"), data=data, task=task, strategy=strategy, listener=listener
     )
-    return run_tune(dataclasses.replace(job, progress=progress))
+    return run_tune(dataclasses.replace(setup, progress=progress))
 
 
 def analyze(
@@ -103,7 +103,7 @@ def analyze(
 ) -> Json:
     """Rank the layers of one model by their error; analysis.json and a plot go to `out`."""
     settings = _settings(model, config, overrides)
-    return run_analyze(_one_job(settings, given_path(out, "out"), data=data))
+    return run_analyze(_one_setup(settings, given_path(out, "out"), data=data))
 
 
 def diagnose(
@@ -116,7 +116,7 @@ def diagnose(
 ) -> list[Json]:
     """Find the causes of one model's loss, and remedies; diagnosis.json goes to `out`."""
     settings = _settings(model, config, overrides)
-    return run_diagnose(_one_job(settings, given_path(out, "out"), data=data))
+    return run_diagnose(_one_setup(settings, given_path(out, "out"), data=data))
 
 
 def quantize(
@@ -131,7 +131,7 @@ def quantize(
     path, settings = given_path(output, "output"), _settings(model, config, overrides)
     if data is None:
         settings = one_shot.settings_for_one(settings)
-    return run_quantize(_one_job(settings, path.parent, data=data), path)
+    return run_quantize(_one_setup(settings, path.parent, data=data), path)
 
 
 def _settings(
@@ -144,9 +144,9 @@ def _settings(
     return make(tables, dotted)
 
 
-def _one_job(
+def _one_setup(
     settings: Settings, out: Path, *, task: Task | None = None, strategy: Any = None, **given: Any
-) -> Job:
+) -> RunSetup:
     check_settings(settings, task=task, strategy=strategy)
     if settings.model.path is None:
         raise ConfigError("no model is given: pass a path, or set model.path in the config")
@@ -157,26 +157,26 @@ def _one_job(
             f"{settings.model.path} names several models ({names}): give one per call; the "
             "command `seqto tune` takes several"
         )
-    return make_job(models[0], out, settings, task=task, strategy=strategy, **given)
+    return make_setup(models[0], out, settings, task=task, strategy=strategy, **given)
 
 
 # ------------------------------------------------------------------------------------ with a set-up
 
 
-def run_tune(job: Job) -> Result:
+def run_tune(setup: RunSetup) -> Result:
     """Run or resume a study, then write its outputs; on Ctrl-C too, before it is raised."""
     try:
-        study_run.run(job)
+        study_run.run(setup)
     except KeyboardInterrupt:
-        state = read_state(job.out / JOURNAL) if (job.out / JOURNAL).is_file() else RunState()
+        state = read_state(setup.out / JOURNAL) if (setup.out / JOURNAL).is_file() else RunState()
         if state.header is not None:
-            write_outputs(job.out, state)
+            write_outputs(setup.out, state)
         raise
-    result = write_outputs(job.out, read_state(job.out / JOURNAL))
-    study_run.clear_cache(job.out)
+    result = write_outputs(setup.out, read_state(setup.out / JOURNAL))
+    study_run.clear_cache(setup.out)
     if result.problems:
         raise JournalError("; ".join(result.problems))
-    return _gated(result, job.settings.search.max_loss)
+    return _gated(result, setup.settings.search.max_loss)
 
 
 def _gated(result: Result, max_loss: float | None) -> Result:
@@ -186,37 +186,37 @@ def _gated(result: Result, max_loss: float | None) -> Result:
     return dataclasses.replace(result, met_max_loss=met)
 
 
-def run_analyze(job: Job) -> Json:
-    """Rank the layers; analysis.json and plots/layer_errors go to `job.out`. Returns a report."""
+def run_analyze(setup: RunSetup) -> Json:
+    """Rank the layers; analysis.json and plots/layer_errors go to `setup.out`. Returns a report."""
     drawings = {f"plots/layer_errors.{kind}": kind for kind in ("png", "svg")}
-    OwnFiles.read(job.out).check([ANALYSIS_FILE, *drawings])
-    plan, state = one_shot.analyze(job)
+    OwnFiles.read(setup.out).check([ANALYSIS_FILE, *drawings])
+    plan, state = one_shot.analyze(setup)
     report = build_report(state)
     kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
     text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    own = OwnFiles.read(job.out)
-    own.write(job.out / ANALYSIS_FILE, text.encode())
+    own = OwnFiles.read(setup.out)
+    own.write(setup.out / ANALYSIS_FILE, text.encode())
     for name, kind in drawings.items():
         drawn = plots.draw(report, "layer_errors", kind=kind)
         if drawn is not None:
-            own.write(job.out / name, drawn)
+            own.write(setup.out / name, drawn)
     return report
 
 
-def run_diagnose(job: Job) -> list[Json]:
+def run_diagnose(setup: RunSetup) -> list[Json]:
     """Find the causes of the loss; they are returned, and written to diagnosis.json."""
-    OwnFiles.read(job.out).check([DIAGNOSIS_FILE])
-    plan, findings = one_shot.diagnose(job)
+    OwnFiles.read(setup.out).check([DIAGNOSIS_FILE])
+    plan, findings = one_shot.diagnose(setup)
     text = json.dumps({"plan": plan.to_json(), "findings": findings}, indent=1, allow_nan=False)
-    OwnFiles.read(job.out).write(job.out / DIAGNOSIS_FILE, text.encode())
+    OwnFiles.read(setup.out).write(setup.out / DIAGNOSIS_FILE, text.encode())
     return findings
 
 
-def run_quantize(job: Job, output: Path) -> SavedModel:
+def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
     """Quantize with the settings' mode and exclusions, without a run."""
-    check_output(output, Path(job.fetched.path))
-    plan, model = one_shot.quantize(job, beside=output.parent)
-    check_output(output, Path(job.fetched.path))  # again: it may have been made since
+    check_output(output, Path(setup.fetched.path))
+    plan, model = one_shot.quantize(setup, beside=output.parent)
+    check_output(output, Path(setup.fetched.path))  # again: it may have been made since
     write_file(output, model.data, error=ConfigError)
     return SavedModel(str(output), model.size_bytes, model.sha256, len(plan.schemes))
 

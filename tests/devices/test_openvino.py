@@ -89,11 +89,11 @@ def test_it_is_listed_as_usable() -> None:
 
 def test_a_whole_run_on_it_says_where_the_layers_ran(tmp_path: Path) -> None:
     from seqto.api import run_tune
-    from seqto.demo.run import demo_job
+    from seqto.demo.run import demo_setup
 
     few = {f"data.{split}": 40 for split in ("calibration", "evaluation", "report")}
     few |= {"device.provider": "openvino", "device.latency_s": 0.05, "search.jobs": 1}
     few |= {"search.strategy": "stepwise", "search.max_trials": 3, "analysis.diagnose": False}
-    report = run_tune(demo_job(tmp_path / "run", few)).report
+    report = run_tune(demo_setup(tmp_path / "run", few)).report
     assert [t["error"] for t in report["trials"]] == [None] * 3
     assert set(report["placement"]["providers"]) == {PROVIDER}

@@ -8,7 +8,7 @@ from seqto.assembly.assembler import open_assembler
 from seqto.assembly.plan import Plan
 from seqto.errors import JournalError, PlanError
 from seqto.records import Json
-from seqto.transforms.variants import is_complete, place_of
+from seqto.transforms.variants import is_complete, variant_folder
 
 
 def rebuild(folder: Path, trial: Json) -> bytes:
@@ -16,7 +16,7 @@ def rebuild(folder: Path, trial: Json) -> bytes:
     if trial.get("error"):
         raise PlanError(f"trial {trial['number']} failed ({trial['error']['stage']}): no model")
     plan = Plan.from_json(trial["plan"])
-    place = place_of(folder, plan.transforms)
+    place = variant_folder(folder, plan.transforms)
     if not is_complete(place):
         raise JournalError(f"{place} is missing: the run folder is not complete")
     made = open_assembler(place).assemble(plan)

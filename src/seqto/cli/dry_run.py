@@ -18,29 +18,29 @@ from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION
 from seqto.search.strategy import Need
 from seqto.study.make_space import offered_menu
-from seqto.study.setup import Job, rounding_types
+from seqto.study.setup import RunSetup, rounding_types
 
 
-def describe(job: Job) -> str:
+def describe(setup: RunSetup) -> str:
     """Describe a run in plain text; nothing is written."""
-    settings = job.settings
+    settings = setup.settings
     prepared = model_prepare.prepare(
-        model_files.load(job.fetched.path),
-        name=job.fetched.name,
+        model_files.load(setup.fetched.path),
+        name=setup.fetched.name,
         max_opset=settings.constraints.max_opset,
     )
     weighted = [x for x in prepared.layers if x.weight]
     # a run rounds them and leaves out those whose inputs are not finite, which are very few
     roundable = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
     menu, refusals = offered_menu(
-        job,
+        setup,
         prepared.layers,
-        roundable=frozenset(roundable if rounding_types(settings, job.strategy) else ()),
+        roundable=frozenset(roundable if rounding_types(settings, setup.strategy) else ()),
     )
     judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
-    sample_s, sample_bytes = _one_sample(job, prepared)
+    sample_s, sample_bytes = _one_sample(setup, prepared)
     probes = sum(len(m) - 1 for m in menu.values())
-    stepwise = Need.WIDE_CHOICES not in job.strategy.needs
+    stepwise = Need.WIDE_CHOICES not in setup.strategy.needs
     trials = len(prepared.layers) if stepwise else 60
     trials = min(trials, settings.search.max_trials or trials)
     seconds = trials * (settings.data.evaluation * sample_s + 0.3)
@@ -50,39 +50,39 @@ def describe(job: Job) -> str:
     rows = settings.data.calibration + settings.data.evaluation + (settings.data.report or 0)
     disk = rows * sample_bytes + 3 * prepared.proto.ByteSize()
     lines = [
-        f"{job.fetched.name}: {len(prepared.layers)} layers, {len(weighted)} with weights, "
+        f"{setup.fetched.name}: {len(prepared.layers)} layers, {len(weighted)} with weights, "
         f"opset {prepared.opset}",
         f"judged output: {judged.name!r} of {judged.count}",
         f"strategy {settings.search.strategy}, mode {settings.quantize.mode}, "
-        f"device {job.device.name}, objectives {', '.join(settings.search.objectives)}",
-        f"samples: {len(job.data)} there; calibration {settings.data.calibration}, evaluation "
+        f"device {setup.device.name}, objectives {', '.join(settings.search.objectives)}",
+        f"samples: {len(setup.data)} there; calibration {settings.data.calibration}, evaluation "
         f"{settings.data.evaluation}, report "
         f"{'the rest' if settings.data.report is None else settings.data.report}",
         "menu: " + ", ".join(sorted({str(s) for schemes in menu.values() for s in schemes})),
         *(f"not offered: {r.what}, {r.reason} ({len(r.layers)} layers)" for r in refusals),
         f"about {trials} trials, {max(1, round(seconds / 60))} min, {disk / 1e6:.0f} MB in "
-        f"{job.out} (samples are deleted at the end)",
+        f"{setup.out} (samples are deleted at the end)",
         "layers:",
         *(f"  {x.name}  {x.op_type}  {x.parameters:,} parameters" for x in prepared.layers),
     ]
     return "\n".join(lines)
 
 
-def _one_sample(job: Job, prepared: model_prepare.Prepared) -> tuple[float, float]:
+def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[float, float]:
     """Measure one sample: seconds in the float model, bytes on disk."""
     batch = prepared.inputs[0].shape[0] or 1
     with tempfile.TemporaryDirectory(prefix="seqto-") as scratch:
         store = SampleStore.build(
-            job.data,
+            setup.data,
             Path(scratch),
-            splits={CALIBRATION: list(range(min(batch, len(job.data))))},
+            splits={CALIBRATION: list(range(min(batch, len(setup.data))))},
             inputs=prepared.inputs,
-            preprocess=job.preprocess,
+            preprocess=setup.preprocess,
         )
         feeds = store.batch(CALIBRATION, 0, batch)
         size = sum(f.stat().st_size for f in Path(scratch).rglob("*") if f.is_file())
     # by its path: it may have external data beside it
-    with contextlib.closing(job.device.open(Path(job.fetched.path), threads=1)) as session:
+    with contextlib.closing(setup.device.open(Path(setup.fetched.path), threads=1)) as session:
         try:
             session.run(feeds)
         except DeviceError as error:

@@ -21,7 +21,7 @@ from seqto.files import given_path
 
 if TYPE_CHECKING:
     from seqto.api import Result
-    from seqto.study.setup import Job
+    from seqto.study.setup import RunSetup
 
 EXIT_BAD_INPUT = 2
 
@@ -71,16 +71,16 @@ def print_version() -> int:
 def tune(options: argparse.Namespace) -> int:
     from seqto.record.own_files import check_run_folder
 
-    jobs = _jobs(options)
-    for job in jobs:  # all of them before the first is begun
-        check_run_folder(job.out)
+    setups = _setups(options)
+    for setup in setups:  # all of them before the first is begun
+        check_run_folder(setup.out)
     if options.dry_run:
         from seqto.cli.dry_run import describe
 
-        for job in jobs:
-            print(describe(job))
+        for setup in setups:
+            print(describe(setup))
         return 0
-    results = [_tuned(options, job) for job in jobs]
+    results = [_tuned(options, setup) for setup in setups]
     if len(results) > 1 and not options.json:
         from seqto.report.terminal import runs_table
 
@@ -90,31 +90,31 @@ def tune(options: argparse.Namespace) -> int:
 
 def demo(options: argparse.Namespace) -> int:
     from seqto.cli.settings import overrides_from
-    from seqto.demo.run import demo_job
+    from seqto.demo.run import demo_setup
 
-    job = demo_job(given_path(options.out, "--out"), overrides_from(options))
-    return _exit_code([_tuned(options, job)])
+    setup = demo_setup(given_path(options.out, "--out"), overrides_from(options))
+    return _exit_code([_tuned(options, setup)])
 
 
 def analyze(options: argparse.Namespace) -> int:
     from seqto.api import run_analyze
     from seqto.report.terminal import layers_table
 
-    for job in _jobs(options):
-        report = run_analyze(job)
+    for setup in _setups(options):
+        report = run_analyze(setup)
         if options.json:
             print(json.dumps(report["model"]["layers"]))
         else:
             _print(layers_table(report))
-            print(f"written: {job.out / 'analysis.json'}, {job.out / 'plots'}")
+            print(f"written: {setup.out / 'analysis.json'}, {setup.out / 'plots'}")
     return 0
 
 
 def diagnose(options: argparse.Namespace) -> int:
     from seqto.api import run_diagnose
 
-    for job in _jobs(options):
-        findings = run_diagnose(job)
+    for setup in _setups(options):
+        findings = run_diagnose(setup)
         if options.json:
             print(json.dumps(findings))
         else:
@@ -230,22 +230,22 @@ COMMANDS = {
 # ------------------------------------------------------------------------------- common parts
 
 
-def _jobs(options: argparse.Namespace) -> list[Job]:
+def _setups(options: argparse.Namespace) -> list[RunSetup]:
     """One set-up for each model that is named."""
     from seqto.cli.settings import settings_from
-    from seqto.study.setup import make_jobs
+    from seqto.study.setup import make_setups
 
     out = given_path(options.out, "--out")
-    return make_jobs(settings_from(options), options.models, out=out)
+    return make_setups(settings_from(options), options.models, out=out)
 
 
-def _tuned(options: argparse.Namespace, job: Job) -> Result:
+def _tuned(options: argparse.Namespace, setup: RunSetup) -> Result:
     from seqto.api import run_tune
     from seqto.cli.progress import watch
 
     with (
-        watch(job, quiet=options.quiet, as_json=options.json) as watched,
-        _live_page(options, job.out),
+        watch(setup, quiet=options.quiet, as_json=options.json) as watched,
+        _live_page(options, setup.out),
     ):
         result = run_tune(watched)
     if options.json:

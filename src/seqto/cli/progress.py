@@ -16,14 +16,14 @@ STEPS = {"samples": "preparing samples", "calibration": "calibrating", "rounding
 
 
 @contextlib.contextmanager
-def watch(job: Any, *, quiet: bool, as_json: bool) -> Iterator[Any]:
+def watch(setup: Any, *, quiet: bool, as_json: bool) -> Iterator[Any]:
     """Yield the set-up with a listener that shows what happens."""
     if as_json:
-        yield dataclasses.replace(job, listener=_print_line)
+        yield dataclasses.replace(setup, listener=_print_line)
     elif quiet:
-        yield job
+        yield setup
     else:
-        with _bars(job) as watched:
+        with _bars(setup) as watched:
             yield watched
 
 
@@ -36,7 +36,7 @@ def _print_line(event: Event) -> None:
 
 
 @contextlib.contextmanager
-def _bars(job: Any) -> Iterator[Any]:
+def _bars(setup: Any) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -60,7 +60,7 @@ def _bars(job: Any) -> Iterator[Any]:
     )
     progress = ProgressBars(bars, plain=not console.is_terminal)
     with bars:
-        yield dataclasses.replace(job, listener=progress.event, progress=progress.step)
+        yield dataclasses.replace(setup, listener=progress.event, progress=progress.step)
 
 
 class ProgressBars:

@@ -9,7 +9,7 @@ from typing import Any
 
 from seqto import config
 from seqto.model.sources.source import Fetched
-from seqto.study.setup import Job, make_job
+from seqto.study.setup import RunSetup, make_setup
 
 SETTINGS: dict[str, Any] = {
     "data": {
@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def demo_job(out: Path, overrides: Mapping[str, Any]) -> Job:
+def demo_setup(out: Path, overrides: Mapping[str, Any]) -> RunSetup:
     """Set up the demo with the settings that the user changes."""
     files = resources.files("seqto.demo")
     model = Path(str(files / "fashion_mobilenet.onnx"))
@@ -32,4 +32,4 @@ def demo_job(out: Path, overrides: Mapping[str, Any]) -> Job:
     tables["data"] = {**SETTINGS["data"], "arrays": str(arrays)}
     settings = config.make(tables, overrides)
     fetched = Fetched("fashion-mobilenet", str(model), {"kind": "demo"})
-    return make_job(fetched, out, settings)
+    return make_setup(fetched, out, settings)

@@ -10,22 +10,22 @@ from seqto.search.space import Space
 from seqto.selection.recommend import front_of_loss_and_size, recommend
 from seqto.study.diagnose import diagnose
 from seqto.study.make_space import analysis
-from seqto.study.setup import Job
+from seqto.study.setup import RunSetup
 from seqto.study.study import Study
 
 MAX_RETIMINGS = 3  # times at most that the chosen trials are timed again
 
 
-def explain(job: Job, study: Study, space: Space) -> None:
+def explain(setup: RunSetup, study: Study, space: Space) -> None:
     """Layer errors for the report, and why the fully quantized model loses what it loses."""
-    plan = Plan.of(dict(space.default), job.settings.quantize.transforms)
+    plan = Plan.of(dict(space.default), setup.settings.quantize.transforms)
     if study.deadline is not None and time.monotonic() > study.deadline:
         return
     if not space.default:  # the device refuses the mode's schemes for every layer
         return
-    analysis(job, study, Plan.of(dict(space.default)))
+    analysis(setup, study, Plan.of(dict(space.default)))
     state = study.state
-    if state.has_finding(DIAGNOSIS) or not job.settings.analysis.diagnose:
+    if state.has_finding(DIAGNOSIS) or not setup.settings.analysis.diagnose:
         return
     findings = diagnose(
         study.executor,

@@ -12,8 +12,8 @@ from seqto.model.sources.source import Fetched
 from seqto.record.environment import environment, version
 from seqto.record.events import FORMAT, RunStarted
 from seqto.records import Json
-from seqto.study import workspace
-from seqto.study.setup import Job
+from seqto.study.setup import RunSetup
+from seqto.study.workspace import Workspace
 from seqto.transforms.variants import BASE, MODEL_FILE
 
 
@@ -30,29 +30,34 @@ def model_identity(fetched: Fetched) -> Json:
     }
 
 
-def refuse_changes(job: Job, header: RunStarted, identity: Json) -> None:
+def refuse_changes(setup: RunSetup, header: RunStarted, identity: Json) -> None:
     """A run folder goes on only with the same model, data and settings that matter."""
     changed = []
     if header.model["sha256"] != identity["sha256"]:
         old, new = header.model["sha256"][:12], identity["sha256"][:12]
         changed.append(f"model: sha256 {old}… → {new}…")
-    new = settings_json(job)
-    changed += config.differences(dict(header.settings), new, free=_resume_keys(job))
+    new = settings_json(setup)
+    changed += config.differences(dict(header.settings), new, free=_resume_keys(setup))
     if changed:
         raise JournalError(
-            f"{job.out} was begun with other input ({'; '.join(changed[:4])}): give another "
+            f"{setup.out} was begun with other input ({'; '.join(changed[:4])}): give another "
             "--out folder, or the same input to go on"
         )
 
 
-def _resume_keys(job: Job) -> frozenset[str]:
+def _resume_keys(setup: RunSetup) -> frozenset[str]:
     """Own settings of the plug-ins that may change when a run is resumed."""
-    chosen = {"task": job.task, "search": job.strategy, "device": job.device, "data": job.data}
+    chosen = {
+        "task": setup.task,
+        "search": setup.strategy,
+        "device": setup.device,
+        "data": setup.data,
+    }
     return frozenset().union(*(config.resume_keys(k, plugin) for k, plugin in chosen.items()))
 
 
-def settings_json(job: Job) -> Json:
-    data = config.flatten(job.settings.to_json())
+def settings_json(setup: RunSetup) -> Json:
+    data = config.flatten(setup.settings.to_json())
     nested: Json = {}
     for dotted, value in data.items():
         target = nested
@@ -64,7 +69,7 @@ def settings_json(job: Job) -> Json:
     return read_back
 
 
-def header(job: Job, place: workspace.Workplace, identity: Json) -> RunStarted:
+def header(setup: RunSetup, workspace: Workspace, identity: Json) -> RunStarted:
     """Return the first event of a run."""
     return RunStarted(
         schema=FORMAT,
@@ -72,18 +77,18 @@ def header(job: Job, place: workspace.Workplace, identity: Json) -> RunStarted:
         model=identity,
         prepared={
             "path": f"variants/{BASE}/{MODEL_FILE}",
-            "sha256": place.prepared.sha256,
-            "size_bytes": place.prepared.proto.ByteSize(),
-            "opset": place.prepared.opset,
+            "sha256": workspace.prepared.sha256,
+            "size_bytes": workspace.prepared.proto.ByteSize(),
+            "opset": workspace.prepared.opset,
         },
         data={
-            "identity": place.store.identity,
-            "kind": place.store.data.get("kind", "data"),
-            "splits": place.store.splits(),
-            "unreadable": list(place.store.unreadable),
+            "identity": workspace.store.identity,
+            "kind": workspace.store.data.get("kind", "data"),
+            "splits": workspace.store.splits(),
+            "unreadable": list(workspace.store.unreadable),
         },
-        settings=settings_json(job),
+        settings=settings_json(setup),
         environment=environment(),
-        device=job.device.describe(),
-        layers=tuple(place.layers),
+        device=setup.device.describe(),
+        layers=tuple(workspace.layers),
     )

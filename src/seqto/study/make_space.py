@@ -35,54 +35,54 @@ from seqto.search.choices import Choices, NotOffered
 from seqto.search.latency_table import latency_table, profile_plans
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Need
-from seqto.study import workspace
-from seqto.study.setup import Job, calibration_methods
+from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.study import Study
-from seqto.transforms.variants import BASE, place_of, variant_of
+from seqto.study.workspace import Workspace, add_variant
+from seqto.transforms.variants import BASE, variant_folder, variant_of
 
 
-def make_space(job: Job, study: Study, place: workspace.Workplace) -> Space:
+def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     """What the strategy may know: layers, menu, bytes, ranking."""
-    settings = job.settings
-    default, fixed = default_plan(settings, place.layers)
+    settings = setup.settings
+    default, fixed = default_plan(settings, workspace.layers)
     ranking: tuple[LayerError, ...] = ()
-    if Need.RANKING in job.strategy.needs:
-        ranking = analysis(job, study, Plan.of(default))
+    if Need.RANKING in setup.strategy.needs:
+        ranking = analysis(setup, study, Plan.of(default))
         if settings.analysis.ranking == "damage":
             ranking = _by_damage(study, ranking, default)
-    if Need.WIDE_CHOICES in job.strategy.needs:
+    if Need.WIDE_CHOICES in setup.strategy.needs:
         study.rounding.ensure(BASE)
-        place.assembler.rounded.update(rounded_weights.load(place_of(place.folder)))
-    roundable = frozenset(layer for layer, _ in place.assembler.rounded)
-    menu, refused = offered_menu(job, place.layers, roundable=roundable)
-    _note_refusals(study, [*refused, *_untyped(place.prepared.proto)])
+        workspace.assembler.rounded.update(rounded_weights.load(variant_folder(workspace.folder)))
+    roundable = frozenset(layer for layer, _ in workspace.assembler.rounded)
+    menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
+    _note_refusals(study, [*refused, *_untyped(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
     full = Plan.of(default, settings.quantize.transforms)
-    usable = _tried_menu(study, place, with_default, order=order, full=full)
+    usable = _tried_menu(study, workspace, with_default, order=order, full=full)
     default = _usable(default, usable)
     menu = {n: tuple(s for s in schemes if s in usable[n]) for n, schemes in menu.items()}
     sizes = {
-        (layer.name, scheme): place.assembler.bytes_of(layer, scheme)
-        for layer in place.layers
+        (layer.name, scheme): workspace.assembler.bytes_of(layer, scheme)
+        for layer in workspace.layers
         for scheme in menu[layer.name]
     }
     return Space(
-        layers=place.layers,
+        layers=workspace.layers,
         menu=menu,
         default=default,
         bytes_of=sizes,
         ranking=ranking,
         fixed=fixed,
-        transforms=_variants(job, study, place, menu),
-        **_profiles(job, study, place, menu),
-        float_bytes=model_files.size_of(job.fetched.path),
+        transforms=_variants(setup, study, workspace, menu),
+        **_profiles(setup, study, workspace, menu),
+        float_bytes=model_files.size_of(setup.fetched.path),
     )
 
 
 def _tried_menu(
     study: Study,
-    place: workspace.Workplace,
+    workspace: Workspace,
     menu: Choices,
     *,
     order: Sequence[str],
@@ -97,14 +97,14 @@ def _tried_menu(
         # what was refused on an earlier menu may crash: it is not tried again
         known = {pair for event in study.state.tried.values() for pair in event.refused}
         open_menu = {n: tuple(s for s in ss if (n, str(s)) not in known) for n, ss in menu.items()}
-        float_ops = {n.op_type for n in place.prepared.proto.graph.node}
+        float_ops = {n.op_type for n in workspace.prepared.proto.graph.node}
 
         def added_ops(name: str, scheme: Scheme) -> frozenset[str]:
-            made = place.assembler.assemble(Plan.of({name: scheme})).data
+            made = workspace.assembler.assemble(Plan.of({name: scheme})).data
             return frozenset(model_files.op_types(made) - float_ops)
 
         left, unsupported = support.supported_choices(
-            place.layers,
+            workspace.layers,
             open_menu,
             order=order,
             runs=study.runner.try_on_device,
@@ -148,27 +148,27 @@ def default_plan(
 
 
 def offered_menu(
-    job: Job, layers: Sequence[Layer], *, roundable: frozenset[str]
+    setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[str]
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Layer → schemes that the strategy may choose from, before any is tried; and what is not.
 
     `roundable`: the layers whose weights can be rounded for the output.
     """
-    default, fixed = default_plan(job.settings, layers)
+    default, fixed = default_plan(setup.settings, layers)
     menu: dict[str, tuple[Scheme, ...]] = {
         x.name: (FP32, default[x.name]) if x.name in default else (FP32,) for x in layers
     }
     refused: list[NotOffered] = []
-    if Need.WIDE_CHOICES in job.strategy.needs:
-        c = job.settings.constraints
+    if Need.WIDE_CHOICES in setup.strategy.needs:
+        c = setup.settings.constraints
         menu, refused = choices.all_choices(
             layers,
-            job.device,
+            setup.device,
             choices.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset),
             weight_bytes={x.name: 4 * x.parameters for x in layers},
-            only=[Scheme.parse(code) for code in job.settings.search.menu],
+            only=[Scheme.parse(code) for code in setup.settings.search.menu],
             roundable=roundable,
-            timed="latency" in job.settings.search.objectives,
+            timed="latency" in setup.settings.search.objectives,
         )
     menu.update({name: (scheme,) for name, scheme in fixed.items()})
     return menu, refused
@@ -188,67 +188,69 @@ def _note_refusals(study: Study, refused: Sequence[NotOffered]) -> None:
 
 
 def _profiles(
-    job: Job,
+    setup: RunSetup,
     study: Study,
-    place: workspace.Workplace,
+    workspace: Workspace,
     menu: Choices,
 ) -> dict[str, Any]:
     """Milliseconds of each layer under each scheme, from a few uniform plans run alone."""
-    if Need.LATENCY_TABLE not in job.strategy.needs:
+    if Need.LATENCY_TABLE not in setup.strategy.needs:
         return {}
-    if "latency" not in job.settings.search.objectives:
+    if "latency" not in setup.settings.search.objectives:
         return {}
     recorded = {event.scheme: event.to_json() for event in study.state.profiles.values()}
-    for scheme, plan in profile_plans(place.layers, menu).items():
+    for scheme, plan in profile_plans(workspace.layers, menu).items():
         if scheme in recorded:
             continue
         if (found := study.runner.profile(plan, scheme=scheme)) is not None:
             recorded[scheme] = found
-    feeds = place.store.batch(CALIBRATION, 0, place.store.feed_rows(1))
-    return latency_table(place.layers, menu, recorded, element_counts(place.prepared, feeds))
+    feeds = workspace.store.batch(CALIBRATION, 0, workspace.store.feed_rows(1))
+    return latency_table(
+        workspace.layers, menu, recorded, element_counts(workspace.prepared, feeds)
+    )
 
 
 def _variants(
-    job: Job,
+    setup: RunSetup,
     study: Study,
-    place: workspace.Workplace,
+    workspace: Workspace,
     menu: Choices,
 ) -> tuple[tuple[str, ...], ...]:
     """Variants of the float model that plans may be built on; made once, before the search.
 
     They ease the rounding of activations: a menu that rounds none needs none.
     """
-    wanted = [job.settings.quantize.transforms]
+    wanted = [setup.settings.quantize.transforms]
     schemes = (s for choices in menu.values() for s in choices)
     integer = any(s.arithmetic is not Arithmetic.FLOAT for s in schemes)
-    if Need.WIDE_CHOICES in job.strategy.needs and integer:
-        wanted += [(t,) for t in job.settings.search.treatments]
+    if Need.WIDE_CHOICES in setup.strategy.needs and integer:
+        wanted += [(t,) for t in setup.settings.search.treatments]
     wanted = [w for w in dict.fromkeys(wanted) if w]
     if not wanted:
         return ((),)
-    peaks = place.calibration.peaks if place.calibration else None
+    peaks = workspace.calibration.peaks if workspace.calibration else None
     if peaks is None:
-        peaks = calibrate(place.prepared, place.store.calibration).peaks
-    made: list[tuple[str, ...]] = [()] if not job.settings.quantize.transforms else []
+        peaks = calibrate(workspace.prepared, workspace.store.calibration).peaks
+    made: list[tuple[str, ...]] = [()] if not setup.settings.quantize.transforms else []
     for transforms in wanted:
         if variant_of(transforms) == BASE:  # made while a model is assembled: nothing to make here
             made.append(transforms)
             continue
         name = "+".join(transforms)
         try:
-            row = workspace.add_variant(
-                place,
+            row = add_variant(
+                workspace,
                 transforms,
-                methods=calibration_methods(job.settings),
+                methods=calibration_methods(setup.settings),
                 peaks=peaks,
-                needed=transforms == job.settings.quantize.transforms,
+                needed=transforms == setup.settings.quantize.transforms,
             )
         except ModelError as error:
-            if transforms == job.settings.quantize.transforms:
+            if transforms == setup.settings.quantize.transforms:
                 raise
             _note_transform(study, str(error), layers=[], figures={"name": name})
             continue
-        if row["touched"] or transforms == job.settings.quantize.transforms:
+        if row["touched"] or transforms == setup.settings.quantize.transforms:
             made.append(transforms)
         message = (
             f"treatment {name}: {len(row['touched'])} layers changed, outputs moved "
@@ -265,10 +267,10 @@ def _note_transform(study: Study, message: str, *, layers: list[str], figures: J
         study.append(Finding(TREATMENT, message, tuple(layers), figures))
 
 
-def analysis(job: Job, study: Study, plan: Plan) -> tuple[LayerError, ...]:
+def analysis(setup: RunSetup, study: Study, plan: Plan) -> tuple[LayerError, ...]:
     """The papers' ranking, recorded; for the report it is made even where no strategy asks."""
     if study.state.analysis is None:
-        study.append(analysis_event(job, study.executor, plan))
+        study.append(analysis_event(setup, study.executor, plan))
     assert study.state.analysis is not None
     return study.state.analysis.ranking
 
@@ -284,14 +286,13 @@ def _by_damage(
         damage.append(0.0 if seen is None or seen.damage is None else seen.damage)
     order = sorted(range(len(ranking)), key=lambda i: (-damage[i], ranking[i].layer))
     return tuple(
-        dataclasses.replace(ranking[i], rank=place, damage=damage[i])
-        for place, i in enumerate(order)
+        dataclasses.replace(ranking[i], rank=rank, damage=damage[i]) for rank, i in enumerate(order)
     )
 
 
-def analysis_event(job: Job, executor: Executor, plan: Plan) -> LayersRanked:
+def analysis_event(setup: RunSetup, executor: Executor, plan: Plan) -> LayersRanked:
     """Layer errors of a plan, measured and ranked."""
-    settings = job.settings.analysis
+    settings = setup.settings.analysis
     (done,) = run_all(executor, [RankLayers(plan, settings.samples)])
     found = expect(done, Figures)
     if isinstance(found, Failure):

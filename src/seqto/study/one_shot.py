@@ -26,35 +26,40 @@ from seqto.record.own_files import JOURNAL, check_run_folder, is_run
 from seqto.record.replay import RunState, read_state, replay
 from seqto.records import CALIBRATION, Json
 from seqto.search.latency_table import integer_layers
-from seqto.study import workspace
 from seqto.study.diagnose import diagnose as diagnose_plan
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import analysis_event, default_plan
 from seqto.study.open_executor import open_executor
-from seqto.study.setup import Job, calibration_methods, data_kinds
-from seqto.study.workspace import Workplace
-from seqto.transforms.variants import BASE, MODEL_FILE, place_of, variant_of
+from seqto.study.setup import RunSetup, calibration_methods, data_kinds
+from seqto.study.workspace import (
+    Workspace,
+    add_variant,
+    build_store,
+    calibrate_or_load,
+    prepare_model,
+)
+from seqto.transforms.variants import BASE, MODEL_FILE, variant_folder, variant_of
 
 CHECK_SAMPLES = 4  # random inputs on which prepared and original model are compared without data
 
 
 @contextlib.contextmanager
-def opened(job: Job) -> Iterator[tuple[Workplace, RunStarted]]:
+def opened(setup: RunSetup) -> Iterator[tuple[Workspace, RunStarted]]:
     """Open a workspace with calibration samples only, and make its header; no journal is written.
 
     Reuses the prepared model and the ranges of a run folder with equal model and settings.
     """
-    identity = model_identity(job.fetched)
-    recorded = read_state(job.out / JOURNAL).header if is_run(job.out) else None
+    identity = model_identity(setup.fetched)
+    recorded = read_state(setup.out / JOURNAL).header if is_run(setup.out) else None
     if recorded is not None:
-        check_run_folder(job.out)
-        refuse_changes(job, recorded, identity)
+        check_run_folder(setup.out)
+        refuse_changes(setup, recorded, identity)
     # beside the result, not in the system's folder: samples may be too large for that
-    with scratch_in(job.out) as scratch:
-        folder = scratch if recorded is None else job.out
-        place = _set_up(job, folder, samples=scratch / "samples")
-        yield place, make_header(job, place, identity)
+    with scratch_in(setup.out) as scratch:
+        folder = scratch if recorded is None else setup.out
+        workspace = _set_up(setup, folder, samples=scratch / "samples")
+        yield workspace, make_header(setup, workspace, identity)
 
 
 @contextlib.contextmanager
@@ -71,47 +76,49 @@ def scratch_in(folder: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def _set_up(job: Job, folder: Path, *, samples: Path) -> Workplace:
-    prepared = workspace.prepare_model(job, folder)
-    store = workspace.build_store(job, prepared, samples, calibration_only=True)
-    place = workspace.calibrate_or_load(job, folder, store, prepared)
-    _transform(job, place)
-    return place
+def _set_up(setup: RunSetup, folder: Path, *, samples: Path) -> Workspace:
+    prepared = prepare_model(setup, folder)
+    store = build_store(setup, prepared, samples, calibration_only=True)
+    workspace = calibrate_or_load(setup, folder, store, prepared)
+    _transform(setup, workspace)
+    return workspace
 
 
-def _transform(job: Job, place: Workplace) -> None:
+def _transform(setup: RunSetup, workspace: Workspace) -> None:
     """Make the transformed float model that the settings name, unless the run has made it."""
-    transforms = job.settings.quantize.transforms
+    transforms = setup.settings.quantize.transforms
     if variant_of(transforms) == BASE:
         return
-    if (place_of(place.folder, transforms) / MODEL_FILE).is_file():
+    if (variant_folder(workspace.folder, transforms) / MODEL_FILE).is_file():
         return
-    calibration = place.calibration or calibrate(place.prepared, place.store.calibration)
-    workspace.add_variant(
-        place,
+    calibration = workspace.calibration or calibrate(
+        workspace.prepared, workspace.store.calibration
+    )
+    add_variant(
+        workspace,
         transforms,
-        methods=calibration_methods(job.settings),
+        methods=calibration_methods(setup.settings),
         peaks=calibration.peaks,
     )
 
 
-def planned(job: Job, place: Workplace) -> Plan:
+def planned(setup: RunSetup, workspace: Workspace) -> Plan:
     """Return the plan that the settings give: mode, exclusions, skip rules, transforms."""
-    schemes, _ = default_plan(job.settings, place.layers)
-    return Plan.of(schemes, job.settings.quantize.transforms)
+    schemes, _ = default_plan(setup.settings, workspace.layers)
+    return Plan.of(schemes, setup.settings.quantize.transforms)
 
 
 # ------------------------------------------------------------------------------------- analysis
 
 
-def analyze(job: Job) -> tuple[Plan, RunState]:
+def analyze(setup: RunSetup) -> tuple[Plan, RunState]:
     """Rank the layers of the plan that the settings give; returns the plan and a state."""
-    with opened(job) as (place, header):
-        plan = planned(job, place)
+    with opened(setup) as (workspace, header):
+        plan = planned(setup, workspace)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: there is nothing to analyze")
-        with open_executor(job, place) as executor:
-            return plan, replay([header, analysis_event(job, executor, plan)])
+        with open_executor(setup, workspace) as executor:
+            return plan, replay([header, analysis_event(setup, executor, plan)])
 
 
 # --------------------------------------------------------------------------------- one model
@@ -133,39 +140,39 @@ def settings_for_one(settings: Settings) -> Settings:
     return dataclasses.replace(settings, data=chosen)
 
 
-def quantize(job: Job, *, beside: Path) -> tuple[Plan, Assembled]:
+def quantize(setup: RunSetup, *, beside: Path) -> tuple[Plan, Assembled]:
     """Build the model of the plan that the settings give, and run it once on the device.
 
     `beside`: the folder in which the temporary folder with samples is made.
     """
     with scratch_in(beside) as scratch:
-        place = _set_up(job, scratch, samples=scratch / "samples")
-        plan = planned(job, place)
+        workspace = _set_up(setup, scratch, samples=scratch / "samples")
+        plan = planned(setup, workspace)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: nothing is left to quantize")
-        made = _assembler_of(place, plan).assemble(plan)
+        made = _assembler_of(workspace, plan).assemble(plan)
         # a model that its device cannot run is not handed out
-        with contextlib.closing(job.device.open(made.data)) as session:
-            session.run(place.store.batch(CALIBRATION, 0, place.store.feed_rows(1)))
+        with contextlib.closing(setup.device.open(made.data)) as session:
+            session.run(workspace.store.batch(CALIBRATION, 0, workspace.store.feed_rows(1)))
     return plan, made
 
 
-def _assembler_of(place: Workplace, plan: Plan) -> Assembler:
+def _assembler_of(workspace: Workspace, plan: Plan) -> Assembler:
     """Return the assembler of the float model, transformed or not, that the plan is built on."""
     if variant_of(plan.transforms) == BASE:
-        return place.assembler
-    found = place_of(place.folder, plan.transforms)
-    return open_assembler(found, max_opset=place.assembler.max_opset)
+        return workspace.assembler
+    found = variant_folder(workspace.folder, plan.transforms)
+    return open_assembler(found, max_opset=workspace.assembler.max_opset)
 
 
 # ------------------------------------------------------------------------------------ diagnosis
 
 
-def diagnose(job: Job) -> tuple[Plan, list[Json]]:
+def diagnose(setup: RunSetup) -> tuple[Plan, list[Json]]:
     """Find the causes of the loss of the plan that the settings give."""
-    with opened(job) as (place, _):
-        plan = planned(job, place)
-        with open_executor(job, place) as executor:
+    with opened(setup) as (workspace, _):
+        plan = planned(setup, workspace)
+        with open_executor(setup, workspace) as executor:
             found = diagnose_plan(executor, plan, profiles=_profiled(executor, plan))
     if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
         raise DeviceError(found[0]["message"])

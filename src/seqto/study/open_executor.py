@@ -13,20 +13,20 @@ from seqto.execution.files import LocalFiles
 from seqto.execution.jobs import WorkerSetup
 from seqto.execution.local.executor import LocalExecutor
 from seqto.model.files import external_files
-from seqto.study.setup import Job, labelled_task
-from seqto.study.workspace import Workplace
+from seqto.study.setup import RunSetup, labelled_task
+from seqto.study.workspace import Workspace
 from seqto.tasks.task import judges_one_output, portable_form
 
 
 @contextlib.contextmanager
-def open_executor(job: Job, place: Workplace) -> Iterator[Executor]:
+def open_executor(setup: RunSetup, workspace: Workspace) -> Iterator[Executor]:
     """The executor that a run's settings ask for; its processes end with the block."""
-    device = job.settings.device
-    setup, files = worker_setup(job, place)
+    device = setup.settings.device
+    worker, files = worker_setup(setup, workspace)
     executor = LocalExecutor(
-        setup,
+        worker,
         files,
-        slots=_slots(job),
+        slots=_slots(setup),
         timeout_s=device.timeout_s,
         memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
     )
@@ -34,36 +34,36 @@ def open_executor(job: Job, place: Workplace) -> Iterator[Executor]:
         yield executor
 
 
-def worker_setup(job: Job, place: Workplace) -> tuple[WorkerSetup, LocalFiles]:
+def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, LocalFiles]:
     """What a worker needs to join: files by hash and relative name, device, task."""
-    original = place.original.resolve()
+    original = workspace.original.resolve()
     beside = external_files(original)
     # the user's own files stay where they are and stand under these names
     named = {f"original/{original.name}": original}
     named |= {f"original/{p.relative_to(original.parent).as_posix()}": p for p in beside}
-    files = LocalFiles(place.folder.resolve(), named)
-    judged, scored = place.judged, labelled_task(job)
-    setup = WorkerSetup(
+    files = LocalFiles(workspace.folder.resolve(), named)
+    judged, scored = workspace.judged, labelled_task(setup)
+    worker = WorkerSetup(
         original=files.put(original),
         beside=tuple(files.put(p) for p in beside),
-        samples=_relative(place.store.folder, place.folder),
-        samples_identity=place.store.identity,
-        device=job.device_json,
+        samples=_relative(workspace.store.folder, workspace.folder),
+        samples_identity=workspace.store.identity,
+        device=setup.device_json,
         output=judged,
-        sent=(judged.position,) if judges_one_output(job.task) else judged.numeric,
-        task=portable_form(job.task),
-        max_opset=job.settings.constraints.max_opset,
+        sent=(judged.position,) if judges_one_output(setup.task) else judged.numeric,
+        task=portable_form(setup.task),
+        max_opset=setup.settings.constraints.max_opset,
         labelled_task=None if scored is None else portable_form(scored),
     )
-    return setup, files
+    return worker, files
 
 
 def _relative(path: Path, root: Path) -> str:
     return path.resolve().relative_to(root.resolve()).as_posix()
 
 
-def _slots(job: Job) -> int:
-    wanted = job.settings.search.jobs or os.cpu_count() or 1
-    if isinstance(job.device, LimitedDevice):
-        return min(wanted, job.device.max_workers or wanted)
+def _slots(setup: RunSetup) -> int:
+    wanted = setup.settings.search.jobs or os.cpu_count() or 1
+    if isinstance(setup.device, LimitedDevice):
+        return min(wanted, setup.device.max_workers or wanted)
     return wanted

@@ -21,33 +21,34 @@ from seqto.record.events import (
 from seqto.record.journal import Journal
 from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, WORK, OwnFiles, claim
 from seqto.record.replay import RunState, replay
-from seqto.study import check_saturation, workspace
+from seqto.study import check_saturation
 from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
 from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
-from seqto.study.setup import Job, labelled_task, rounding_types
+from seqto.study.setup import RunSetup, labelled_task, rounding_types
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
+from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
 
 
-def run(job: Job) -> None:
+def run(setup: RunSetup) -> None:
     """Run or resume; returns when done or out of budget, raises KeyboardInterrupt on Ctrl-C."""
     began = time.monotonic()
-    own = claim(job.out)
-    with Journal.open(job.out / JOURNAL) as journal:
-        place, header = _open_workplace(job, replay(journal.events), own)
-        job = dataclasses.replace(job, task=workspace.task_for(job, place))
+    own = claim(setup.out)
+    with Journal.open(setup.out / JOURNAL) as journal:
+        workspace, header = _open_workspace(setup, replay(journal.events), own)
+        setup = dataclasses.replace(setup, task=task_for(setup, workspace))
         try:
-            with open_executor(job, place) as executor:
-                study = _study(job, journal, executor, place, began=began)
+            with open_executor(setup, workspace) as executor:
+                study = _study(setup, journal, executor, workspace, began=began)
                 if study.state.header is None:
                     study.append(header)
                 elif study.state.settings != header.settings:
                     study.append(SettingsChanged(header.settings))
-                reason = _steps(job, study, place)
+                reason = _steps(setup, study, workspace)
                 study.append(RunEnded(reason, round(time.monotonic() - began, 1)))
         except KeyboardInterrupt:
             # a journal starts with its header: before it, nothing was begun
@@ -65,59 +66,62 @@ def clear_cache(folder: Path) -> None:
         own.clear(name)
 
 
-def _open_workplace(
-    job: Job, state: RunState, own: OwnFiles
-) -> tuple[workspace.Workplace, RunStarted]:
-    identity = model_identity(job.fetched)
+def _open_workspace(
+    setup: RunSetup, state: RunState, own: OwnFiles
+) -> tuple[Workspace, RunStarted]:
+    identity = model_identity(setup.fetched)
     recorded = state.header
     if recorded is None and state != RunState(ended=state.ended):
-        raise JournalError(f"{job.out / JOURNAL} has no header: give another --out folder")
+        raise JournalError(f"{setup.out / JOURNAL} has no header: give another --out folder")
     if recorded is not None:
-        refuse_changes(job, recorded, identity)
+        refuse_changes(setup, recorded, identity)
     else:
         own.clear(BASE)
         own.take(BASE)
     for name in (SAMPLES, COMPILED, WORK):
         own.take(name)
-    prepared = workspace.prepare_model(job, job.out)
-    store = workspace.build_store(job, prepared, job.out / "cache" / "samples")
+    prepared = prepare_model(setup, setup.out)
+    store = build_store(setup, prepared, setup.out / "cache" / "samples")
     if recorded is not None and recorded.data.get("identity") != store.identity:
         raise JournalError(
-            f"the data have changed since {job.out} was begun: give another --out folder, "
+            f"the data have changed since {setup.out} was begun: give another --out folder, "
             "or the same data"
         )
-    place = workspace.calibrate_or_load(job, job.out, store, prepared)
-    return place, make_header(job, place, identity)
+    workspace = calibrate_or_load(setup, setup.out, store, prepared)
+    return workspace, make_header(setup, workspace, identity)
 
 
 def _study(
-    job: Job, journal: Journal, executor: Executor, place: workspace.Workplace, *, began: float
+    setup: RunSetup, journal: Journal, executor: Executor, workspace: Workspace, *, began: float
 ) -> Study:
-    search, device = job.settings.search, job.settings.device
-    throughput_batch = device.batch and (place.store.fixed_batch or device.batch)
+    search, device = setup.settings.search, setup.settings.device
+    throughput_batch = device.batch and (workspace.store.fixed_batch or device.batch)
     return Study(
         journal,
         executor,
-        place.store,
-        task=job.task,
-        device=job.device,
+        workspace.store,
+        task=setup.task,
+        device=setup.device,
         budget=Budget(search.max_trials, search.max_minutes),
         timing=Timing(device.threads, device.latency_s, throughput_batch),
         racing=search.racing,
         race_objectives=search.objectives,
         probes=search.probes,
-        chunk=job.settings.data.chunk,
+        chunk=setup.settings.data.chunk,
         rounding=Rounding(
-            executor, place.folder, rounding_types(job.settings, job.strategy), job.progress
+            executor,
+            workspace.folder,
+            rounding_types(setup.settings, setup.strategy),
+            setup.progress,
         ),
-        listener=job.listener,
+        listener=setup.listener,
         began=began,
-        judged=place.judged,
-        labelled_task=labelled_task(job),
+        judged=workspace.judged,
+        labelled_task=labelled_task(setup),
     )
 
 
-def _steps(job: Job, study: Study, place: workspace.Workplace) -> str:
+def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
     study.runner.baseline()
     if study.state.int8_products is None:
@@ -126,15 +130,15 @@ def _steps(job: Job, study: Study, place: workspace.Workplace) -> str:
         references = study.runner.references
         study.append(
             BaselineMeasured(
-                size_bytes=model_files.size_of(job.fetched.path),
+                size_bytes=model_files.size_of(setup.fetched.path),
                 accuracy={s: r.scores.get("accuracy") for s, r in references.items()},
                 latency=study.time_baseline(),
                 output=study.runner.judged_json(),
                 scores={s: dict(r.scores) for s, r in references.items()},
             )
         )
-    space = make_space(job, study, place)
-    reason = study.search(job.strategy, space, seed=job.settings.search.seed)
+    space = make_space(setup, study, workspace)
+    reason = study.search(setup.strategy, space, seed=setup.settings.search.seed)
     finish(study)
-    explain(job, study, space)
+    explain(setup, study, space)
     return reason

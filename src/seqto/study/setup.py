@@ -40,7 +40,7 @@ Progress = Callable[[str, int, int], None]  # (step, done, total)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Job:
+class RunSetup:
     """One model's run with all plug-ins chosen."""
 
     fetched: Fetched
@@ -57,7 +57,7 @@ class Job:
     progress: Progress = lambda _what, _done, _total: None
 
 
-def make_jobs(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[Job]:
+def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
     """One run for each model that the paths (else model.path) name; several get sub-folders."""
     check_settings(settings)
     paths = models or ([settings.model.path] if settings.model.path else [])
@@ -69,7 +69,7 @@ def make_jobs(settings: Settings, models: Sequence[str] = (), *, out: Path) -> l
         pairs += [(fetched, own) for fetched in fetch(own)]
     names = distinct_names([fetched.name for fetched, _ in pairs])
     return [
-        make_job(fetched, out / name if len(pairs) > 1 else out, own)
+        make_setup(fetched, out / name if len(pairs) > 1 else out, own)
         for (fetched, own), name in zip(pairs, names, strict=True)
     ]
 
@@ -104,7 +104,7 @@ def fetch(settings: Settings) -> Iterator[Fetched]:
     yield from source.fetch()
 
 
-def make_job(
+def make_setup(
     fetched: Fetched,
     out: Path,
     settings: Settings,
@@ -113,7 +113,7 @@ def make_job(
     task: Task | None = None,
     strategy: Any = None,
     listener: Listener = lambda _event: None,
-) -> Job:
+) -> RunSetup:
     """Choose the plug-ins that settings name; objects that are given win."""
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
@@ -123,7 +123,7 @@ def make_job(
         # compiled models are shared by this run's workers and go with the other caches
         device_json |= device.with_cache((out / "cache" / "compiled").resolve())
     chosen = task or _built(settings, plugins.TASKS)
-    return Job(
+    return RunSetup(
         fetched,
         out,
         settings,
@@ -285,11 +285,11 @@ def label_settings(settings: Settings) -> Json:
     return {k: v for k, v in settings.data.labelled.items() if k not in config.LABELLED_PATHS}
 
 
-def labelled_task(job: Job) -> Task | None:
+def labelled_task(setup: RunSetup) -> Task | None:
     """Return the task that the labelled set is scored with."""
-    if job.labelled is None or not isinstance(job.task, LabelledTask):
+    if setup.labelled is None or not isinstance(setup.task, LabelledTask):
         return None
-    return job.task.for_labels(**label_settings(job.settings))
+    return setup.task.for_labels(**label_settings(setup.settings))
 
 
 def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Data:

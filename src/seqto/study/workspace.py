@@ -30,10 +30,10 @@ from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.model.prepare import Prepared
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, Json, Layer
-from seqto.study.setup import Job, calibration_methods
+from seqto.study.setup import RunSetup, calibration_methods
 from seqto.tasks.task import ModelTask, Task, judges_one_output
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
-from seqto.transforms.variants import BASE, MODEL_FILE, STATISTICS_FILE, place_of
+from seqto.transforms.variants import BASE, MODEL_FILE, STATISTICS_FILE, variant_folder
 
 TREATED_FILE = "treated.onnx"  # a variant's model before it is checked and calibrated
 
@@ -42,7 +42,7 @@ TOLERANCE = 1e-3  # of the outputs' spread: what preparation and treatments may 
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class Workspace:
     """Everything that is made once and used by all candidates."""
 
     folder: Path
@@ -58,45 +58,45 @@ class Workplace:
         return self.prepared.layers
 
 
-def prepare_model(job: Job, folder: Path) -> Prepared:
+def prepare_model(setup: RunSetup, folder: Path) -> Prepared:
     """Return the prepared model of a folder; it is made and saved when it is not there yet."""
-    path = place_of(folder) / MODEL_FILE
+    path = variant_folder(folder) / MODEL_FILE
     if not path.is_file():
-        limit = job.settings.constraints.max_opset
-        proto = model_files.load(job.fetched.path)
-        prepared = model_prepare.prepare(proto, name=job.fetched.name, max_opset=limit)
+        limit = setup.settings.constraints.max_opset
+        proto = model_files.load(setup.fetched.path)
+        prepared = model_prepare.prepare(proto, name=setup.fetched.name, max_opset=limit)
         model_files.save(prepared.proto, path)
     return model_prepare.open_prepared(path)
 
 
 def build_store(
-    job: Job, prepared: Prepared, folder: Path, *, calibration_only: bool = False
+    setup: RunSetup, prepared: Prepared, folder: Path, *, calibration_only: bool = False
 ) -> SampleStore:
     """Prepare the samples of a run in a folder, or read back those that are there.
 
     With calibration alone, these are the rows that a run with the same settings calibrates on.
     """
-    data = job.settings.data
+    data = setup.settings.data
     rows: Mapping[str, Sequence[int]] = split_rows(
-        len(job.data),
+        len(setup.data),
         calibration=data.calibration,
         evaluation=0 if calibration_only else data.evaluation,
         report=0 if calibration_only else data.report,
         seed=data.seed,
-        calibration_rows=reserved_rows(job.data),
+        calibration_rows=reserved_rows(setup.data),
     )
-    source: Data = job.data
-    if job.labelled is not None and not calibration_only:
-        source = WithLabelled(job.data, job.labelled)
-        rows = {**rows, LABELLED: range(len(job.data), len(source))}
+    source: Data = setup.data
+    if setup.labelled is not None and not calibration_only:
+        source = WithLabelled(setup.data, setup.labelled)
+        rows = {**rows, LABELLED: range(len(setup.data), len(source))}
     return SampleStore.build(
         source,
         folder,
         splits={CALIBRATION: rows[CALIBRATION]} if calibration_only else rows,
         inputs=prepared.inputs,
-        preprocess=job.preprocess,
+        preprocess=setup.preprocess,
         max_bad_share=data.max_bad_share,
-        progress=lambda done, total: job.progress("samples", done, total),
+        progress=lambda done, total: setup.progress("samples", done, total),
     )
 
 
@@ -111,16 +111,18 @@ def check_answers(original: Path, prepared: Prepared, store: SampleStore, *, nam
         )
 
 
-def calibrate_or_load(job: Job, folder: Path, store: SampleStore, prepared: Prepared) -> Workplace:
+def calibrate_or_load(
+    setup: RunSetup, folder: Path, store: SampleStore, prepared: Prepared
+) -> Workspace:
     """Calibrate once, or read back what an earlier call has calibrated."""
-    settings = job.settings
+    settings = setup.settings
     judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
-    original = Path(job.fetched.path)
-    base, methods = place_of(folder), calibration_methods(settings)
+    original = Path(setup.fetched.path)
+    base, methods = variant_folder(folder), calibration_methods(settings)
     calibration = None
     if not (base / STATISTICS_FILE).is_file():
-        check_answers(original, prepared, store, name=job.fetched.name)
-        job.progress("calibration", 0, 1)
+        check_answers(original, prepared, store, name=setup.fetched.name)
+        setup.progress("calibration", 0, 1)
         calibration = calibrate(prepared, store.calibration, methods=methods)
         save_statistics(calibration.statistics, base / STATISTICS_FILE)
     assembler = open_assembler(base, max_opset=settings.constraints.max_opset)
@@ -130,31 +132,31 @@ def calibrate_or_load(job: Job, folder: Path, store: SampleStore, prepared: Prep
         raise ConfigError(
             f"this run folder was calibrated without {missing[0]!r}: use a new --out folder"
         )
-    return Workplace(folder, original, assembler.prepared, store, assembler, calibration, judged)
+    return Workspace(folder, original, assembler.prepared, store, assembler, calibration, judged)
 
 
-def task_for(job: Job, place: Workplace) -> Task:
+def task_for(setup: RunSetup, workspace: Workspace) -> Task:
     """Return the run's task, told the outputs that it gets and the size of the model's picture."""
-    if not isinstance(job.task, ModelTask):
-        return job.task
-    judged, prepared = place.judged, place.prepared
-    sent = (judged.position,) if judges_one_output(job.task) else judged.numeric
+    if not isinstance(setup.task, ModelTask):
+        return setup.task
+    judged, prepared = workspace.judged, workspace.prepared
+    sent = (judged.position,) if judges_one_output(setup.task) else judged.numeric
     names = [prepared.outputs[position] for position in sent]
-    return job.task.for_model(outputs=names, size=_picture_size(job, prepared))
+    return setup.task.for_model(outputs=names, size=_picture_size(setup, prepared))
 
 
-def _picture_size(job: Job, prepared: Prepared) -> tuple[int, int] | None:
+def _picture_size(setup: RunSetup, prepared: Prepared) -> tuple[int, int] | None:
     """Height and width of the one input that takes pictures, where they are fixed."""
     pictures = [spec.shape for spec in prepared.inputs if len(spec.shape) == 4]
     if len(pictures) != 1:
         return None
-    last = job.preprocess is not None and job.preprocess.layout == "NHWC"
+    last = setup.preprocess is not None and setup.preprocess.layout == "NHWC"
     height, width = pictures[0][1:3] if last else pictures[0][2:4]
     return (height, width) if height and width else None
 
 
 def add_variant(
-    place: Workplace,
+    workspace: Workspace,
     transforms: Sequence[str],
     *,
     methods: Sequence[str],
@@ -169,15 +171,15 @@ def add_variant(
     made = [t for t in transforms if t != BIAS_CORRECTION]
     if not made:
         return {"name": BASE, "touched": [], "skipped": [], "exact": True, "moved": 0.0}
-    folder = place_of(place.folder, made)
+    folder = variant_folder(workspace.folder, made)
     name = folder.name
-    prepared = place.prepared
+    prepared = workspace.prepared
     touched: list[str] = []
     skipped: list[str] = []
     exact = True
     for turn, code in enumerate(made):
         if turn:  # what flows through the model has changed since
-            peaks = calibrate(prepared, place.store.calibration).peaks
+            peaks = calibrate(prepared, workspace.store.calibration).peaks
         applied = parse_transform(code).apply(prepared, peaks)
         exact = exact and applied.exact
         touched += list(applied.touched)
@@ -191,10 +193,10 @@ def add_variant(
             folder.rmdir()
         return {**found, "moved": 0.0}
     # samples that no treatment has looked at, where there are any
-    split = EVALUATION if place.store.splits().get(EVALUATION) else CALIBRATION
-    feeds = place.store.batch(split, 0, place.store.feed_rows(8))
+    split = EVALUATION if workspace.store.splits().get(EVALUATION) else CALIBRATION
+    feeds = workspace.store.batch(split, 0, workspace.store.feed_rows(8))
     moved = model_compare.same_answers(
-        model_files.to_bytes(place.prepared.proto), model_files.to_bytes(prepared.proto), feeds
+        model_files.to_bytes(workspace.prepared.proto), model_files.to_bytes(prepared.proto), feeds
     )
     if exact and moved > TOLERANCE:
         raise ModelError(
@@ -202,7 +204,7 @@ def add_variant(
             f"(at most {TOLERANCE} is allowed) and is refused"
         )
     if not (folder / STATISTICS_FILE).is_file():
-        calibration = calibrate(prepared, place.store.calibration, methods=methods)
+        calibration = calibrate(prepared, workspace.store.calibration, methods=methods)
         save_statistics(calibration.statistics, folder / STATISTICS_FILE)
     (folder / TREATED_FILE).replace(folder / MODEL_FILE)
     return {**found, "moved": moved}

@@ -33,7 +33,7 @@ def variant_of(transforms: Sequence[str]) -> str:
     return "+".join(made) if made else BASE
 
 
-def place_of(folder: Path, transforms: Sequence[str] = ()) -> Path:
+def variant_folder(folder: Path, transforms: Sequence[str] = ()) -> Path:
     return folder / "variants" / variant_of(transforms)
 
 

@@ -1,0 +1,154 @@
+"""A device for bundles: each part runs on the inner device, and a run is a whole generation."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.devices.device import Device, Session
+from seqto.errors import DeviceError
+from seqto.model import bundle
+from seqto.model.generation import Arrays, Generated, Generator, Part
+from seqto.model.prepare import declared_inputs
+from seqto.model.wiring import DECODER, ENCODER, IDS, Wiring
+from seqto.records import Json, Layer
+from seqto.schemes.scheme import Scheme
+
+FOLLOWED = "followed"  # in the feeds: float's tokens, along which a candidate runs first
+NO_TOKEN = -1  # fills the rows of shorter sequences
+OUTPUTS = ("tokens", "choices", "probabilities")  # of a session
+
+Reduce = Callable[[NDArray[Any]], NDArray[Any]]  # rows of probabilities → fewer numbers a row
+PartFiles = Mapping[str, Path | bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class BundleDevice:
+    """Opens all parts of a bundle on another device."""
+
+    inner: Device
+    wiring: Wiring
+    reduce: Reduce = np.sqrt
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def open(self, model: bytes | Path | PartFiles, *, threads: int = 0) -> GenerationSession:
+        """Open a merged model, or the files of the parts as they were given."""
+        if isinstance(model, Path):
+            model = model.read_bytes()
+        files: PartFiles = bundle.split_bytes(model) if isinstance(model, bytes) else model
+        if not files:
+            raise DeviceError("the model is no bundle of several parts", stage="load")
+        with contextlib.ExitStack() as stack:
+            parts = {}
+            for name, file in files.items():
+                session = stack.enter_context(self.inner.open(file, threads=threads))
+                parts[name] = _TimedPart(name, session, file)
+            opened = stack.pop_all()
+        return GenerationSession(self.wiring, parts, reduce=self.reduce, close=opened.close)
+
+    def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
+        return self.inner.refuses(layer, scheme)
+
+    def describe(self) -> Json:
+        return self.inner.describe()
+
+
+class _TimedPart:
+    """One part's session, with the milliseconds of its runs."""
+
+    def __init__(self, name: str, session: Session, file: Path | bytes) -> None:
+        import onnx
+
+        if isinstance(file, Path):
+            proto = onnx.load(str(file), load_external_data=False)
+        else:
+            proto = onnx.load_from_string(file)
+        self.inputs = {spec.name: spec for spec in declared_inputs(proto)}
+        self._outputs = [o.name for o in proto.graph.output]
+        self._name, self._session = name, session
+        self.milliseconds: list[float] = []
+
+    def run(self, feeds: Arrays) -> Arrays:
+        began = time.perf_counter()
+        try:
+            found = self._session.run(feeds)
+        except DeviceError as error:
+            raise DeviceError(
+                f"{self._name}: {error}", stage=error.stage, ops=error.ops
+            ) from error
+        self.milliseconds.append((time.perf_counter() - began) * 1e3)
+        return dict(zip(self._outputs, found, strict=True))
+
+
+class GenerationSession:
+    """The loaded parts of a bundle. A run generates for the samples, one after the other."""
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        parts: Mapping[str, _TimedPart],
+        *,
+        reduce: Reduce,
+        close: Callable[[], None],
+    ) -> None:
+        self._wiring, self._parts, self._reduce, self._close = wiring, parts, reduce, close
+        self._generator = Generator(wiring, {n: Part(p.inputs, p.run) for n, p in parts.items()})
+        self.phases_ms: dict[str, float] = {}  # of the generation that was timed last
+
+    def run(self, feeds: Arrays) -> list[NDArray[Any]]:
+        """Return OUTPUTS, one row a sample: each as wide as the longest sequence that may be."""
+        followed = feeds.get(FOLLOWED)
+        rows = []
+        for row, source in enumerate(np.asarray(feeds[IDS])):
+            follow = None
+            if followed is not None:
+                tokens = np.asarray(followed[row], np.int64)
+                follow = tokens[tokens != NO_TOKEN]
+            rows.append(self._padded(self._generator.generate(source, follow)))
+        return [np.stack(parts) for parts in zip(*rows, strict=True)]
+
+    def _padded(self, found: Generated) -> tuple[NDArray[Any], ...]:
+        length = self._wiring.max_length
+        tokens, choices = (np.full(length, NO_TOKEN, np.int64) for _ in range(2))
+        tokens[: len(found.tokens)] = found.tokens
+        choices[: len(found.choices)] = found.choices
+        reduced = np.asarray(self._reduce(np.stack(found.probabilities)), np.float32)
+        signal = np.zeros((length, reduced.shape[1]), np.float32)
+        signal[: len(reduced)] = reduced
+        return tokens, choices, signal
+
+    def time_ms(self, feeds: Arrays) -> float:
+        """Generate once; return the milliseconds that the parts took."""
+        for part in self._parts.values():
+            part.milliseconds.clear()
+        self.run(feeds)
+        decoder = self._parts[DECODER].milliseconds
+        encoder = sum(self._parts[ENCODER].milliseconds) if ENCODER in self._parts else 0.0
+        whole = encoder + sum(decoder)
+        if self._wiring.has_cache and len(decoder) > 1:
+            self.phases_ms = {
+                "prefill_ms": encoder + decoder[0],
+                "per_token_ms": sum(decoder[1:]) / (len(decoder) - 1),
+            }
+        for part in self._parts.values():
+            part.milliseconds.clear()
+        return whole
+
+    def close(self) -> None:
+        self._close()
+
+    def __enter__(self) -> GenerationSession:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()

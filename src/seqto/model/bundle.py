@@ -1,0 +1,175 @@
+"""Several models that are tuned as one: merged into one graph, and taken apart again.
+
+A bundle (an encoder and a decoder, say) is one model file for everything that plans: its parts are
+disjoint graphs whose names begin with the part's name and a slash (`encoder/…`, `decoder/…`). Where
+it runs, and where it is written for the user, it is taken apart into one model per part, with the
+names that the user's files have. The names of the parts are in the merged model's metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from seqto.errors import ModelError
+from seqto.model.files import opset_of, to_bytes
+
+PARTS_KEY = "seqto.bundle"  # of a merged model's metadata: the names of its parts
+PART_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def merge(parts: Mapping[str, Any]) -> Any:
+    """Return one model that holds the graphs of all parts, side by side."""
+    import onnx
+
+    for name in parts:
+        if not PART_NAME.fullmatch(name):
+            raise ModelError(f"part {name!r} of a bundle: use letters, digits, '_', '-' and '.'")
+    opset = max(opset_of(proto) for proto in parts.values())
+    graph = onnx.GraphProto(name="bundle")
+    imports: dict[str, int] = {}
+    ir_version = 8
+    functions: list[Any] = []
+    for name, given in parts.items():
+        part = _prefixed(_at_opset(given, opset, name=name), name)
+        for field in ("node", "input", "output", "initializer", "sparse_initializer"):
+            getattr(graph, field).extend(getattr(part.graph, field))
+        graph.value_info.extend(part.graph.value_info)
+        functions.extend(part.functions)
+        ir_version = max(ir_version, part.ir_version)
+        _add_imports(imports, part, name=name)
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in imports.items()]
+    merged = onnx.helper.make_model(graph, opset_imports=opsets, functions=functions)
+    merged.ir_version = ir_version
+    set_parts(merged, parts)
+    return merged
+
+
+def _at_opset(proto: Any, opset: int, *, name: str) -> Any:
+    """Return a model at the opset of the others."""
+    import onnx
+
+    if opset_of(proto) == opset:
+        return proto
+    try:
+        return onnx.version_converter.convert_version(proto, opset)
+    except Exception as error:  # the converter raises bare RuntimeErrors
+        raise ModelError(
+            f"part {name!r} has opset {opset_of(proto)} and cannot be raised to {opset}, which "
+            f"another part has: {error}; export all parts with one opset"
+        ) from error
+
+
+def _add_imports(imports: dict[str, int], part: Any, *, name: str) -> None:
+    for entry in part.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if imports.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(
+                f"part {name!r} uses version {entry.version} of {domain!r}, another part "
+                f"{imports[domain]}: export all parts with the same version"
+            )
+
+
+def _prefixed(proto: Any, name: str) -> Any:
+    """Return a copy whose names, also those of open sizes, begin with the part's name."""
+    import onnx
+
+    part = onnx.compose.add_prefix(proto, f"{name}/")
+    constants = {t.name for t in part.graph.initializer}
+    inputs = [i for i in part.graph.input if i.name not in constants]
+    del part.graph.input[:]
+    part.graph.input.extend(inputs)
+    for value in (*part.graph.input, *part.graph.output, *part.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = f"{name}/{dim.dim_param}"
+    return part
+
+
+def set_parts(proto: Any, names: Iterable[str]) -> None:
+    """Note the names of a merged model's parts in its metadata; no names: it is no bundle."""
+    kept = [(p.key, p.value) for p in proto.metadata_props if p.key != PARTS_KEY]
+    del proto.metadata_props[:]
+    joined = " ".join(names)
+    for key, value in [*kept, *([(PARTS_KEY, joined)] if joined else [])]:
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = key, value
+
+
+def parts_of(proto: Any) -> tuple[str, ...]:
+    """Return the names of a merged model's parts; () where it is an ordinary model."""
+    found = next((p.value for p in proto.metadata_props if p.key == PARTS_KEY), "")
+    return tuple(found.split())
+
+
+def split(proto: Any) -> dict[str, Any]:
+    """Return the parts of a merged model, each a model with the names that its file had."""
+    return {name: _part(proto, name) for name in parts_of(proto)}
+
+
+def split_bytes(data: bytes) -> dict[str, bytes]:
+    """Return the parts of a serialized merged model; {} where it is an ordinary one."""
+    import onnx
+
+    return {name: to_bytes(part) for name, part in split(onnx.load_from_string(data)).items()}
+
+
+def _part(proto: Any, name: str) -> Any:
+    """Collect what one part's outputs depend on: parts share constants at most."""
+    import onnx
+
+    prefix = f"{name}/"
+    graph = proto.graph
+    makers = {o: node for node in graph.node for o in node.output if o}
+    outputs = [o for o in graph.output if o.name.startswith(prefix)]
+    needed: set[str] = set()
+    waiting = [o.name for o in outputs]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor and tensor not in needed:
+            needed.add(tensor)
+            if tensor in makers:
+                waiting += _read_by(makers[tensor])
+    own = onnx.GraphProto(name=name)
+    own.node.extend(n for n in graph.node if any(o in needed for o in n.output))
+    own.input.extend(i for i in graph.input if i.name.startswith(prefix))
+    own.output.extend(outputs)
+    own.initializer.extend(t for t in graph.initializer if t.name in needed)
+    own.sparse_initializer.extend(t for t in graph.sparse_initializer if t.values.name in needed)
+    _strip(own, prefix)
+    part = onnx.ModelProto()
+    part.CopyFrom(proto)
+    part.graph.CopyFrom(own)
+    set_parts(part, ())
+    return part
+
+
+def _read_by(node: Any) -> list[str]:
+    """Return the tensors that a node reads, also inside of its branches."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                names += _read_by(inner)
+            names += [o.name for o in graph.output]
+    return names
+
+
+def _strip(graph: Any, prefix: str) -> None:
+    """Take the part's name from all names that begin with it."""
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = value.name.removeprefix(prefix)
+    for sparse in graph.sparse_initializer:
+        sparse.values.name = sparse.values.name.removeprefix(prefix)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = dim.dim_param.removeprefix(prefix)
+    for node in graph.node:
+        node.name = node.name.removeprefix(prefix)
+        node.input[:] = [x.removeprefix(prefix) for x in node.input]
+        node.output[:] = [x.removeprefix(prefix) for x in node.output]
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _strip(inner, prefix)

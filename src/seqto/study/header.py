@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from seqto import config
 from seqto.errors import JournalError
@@ -18,14 +17,12 @@ from seqto.transforms.variants import BASE, MODEL_FILE
 
 
 def model_identity(fetched: Fetched) -> Json:
-    path = Path(fetched.path)
-    proto = model_files.load(path)
     return {
         "name": fetched.name,
-        "path": str(path),
-        "sha256": model_files.sha256_of_file(path),
-        "size_bytes": model_files.size_of(path),
-        "opset": model_files.opset_of(proto),
+        "path": fetched.path,
+        "sha256": fetched.sha256(),
+        "size_bytes": fetched.size_bytes(),
+        "opset": model_files.opset_of(fetched.load()),
         "origin": dict(fetched.origin),
     }
 

@@ -76,7 +76,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         fixed=fixed,
         transforms=_variants(setup, study, workspace, menu),
         **_profiles(setup, study, workspace, menu),
-        float_bytes=model_files.size_of(setup.fetched.path),
+        float_bytes=setup.fetched.size_bytes(),
     )
 
 

@@ -1,0 +1,33 @@
+"""Several model files that are tuned as one plan ([model.bundle])."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqto.errors import ConfigError
+from seqto.model.sources.file import File
+from seqto.model.sources.source import Fetched
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Part (`encoder`, `decoder`) → path of an .onnx file."""
+
+    parts: Mapping[str, str]
+
+    def fetch(self) -> Iterator[Fetched]:
+        for name, path in self.parts.items():
+            if not isinstance(path, str):
+                raise ConfigError(f"model.bundle.{name} = {path!r} is no path")
+        paths = {name: next(File(path).fetch()).path for name, path in self.parts.items()}
+        origin = {"kind": "bundle", "parts": dict(paths)}
+        yield Fetched(self._name(), next(iter(paths.values())), origin, parts=paths)
+
+    def _name(self) -> str:
+        """Return what the files' names begin with: aren-encoder and aren-decoder are aren."""
+        stems = [Path(path).stem for path in self.parts.values()]
+        shared = os.path.commonprefix(stems).rstrip("-_. ")
+        return shared or "+".join(stems)

@@ -163,6 +163,14 @@ def most_rows(task: Task, rows: int) -> int:
     return min(rows, int(getattr(task, "chunk_rows", rows)))
 
 
+def probed_rows(task: Task, asked: int) -> int:
+    """Return how many samples tell a layer's damage: fewer where one answer holds many values.
+
+    Such a task says how many in its `probe_rows`.
+    """
+    return min(asked, int(getattr(task, "probe_rows", asked)))
+
+
 def judges_one_output(task: Task) -> bool:
     """Return whether a task wants the judged output alone; others get all that are numbers."""
     return bool(getattr(task, "one_output", False))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from seqto.errors import PlanError
 from seqto.records import Layer
 from seqto.schemes import integers
+from seqto.schemes.block_rounding import BlockForm, Blocks
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.types import S8, U8, WEIGHTS, IntType, Rounding, granularity_word
 
@@ -36,6 +37,8 @@ class Constants(Protocol):
     # the bias that keeps the mean output what it is with the float weights
 
     def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None: ...
+
+    def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None: ...
 
     def channel_axis(self, layer: Layer) -> int: ...
 

@@ -22,8 +22,9 @@ def anchors(
 ) -> list[tuple[Plan, str]]:
     """Plans that anybody would try first: the search must not miss them.
 
-    Layers of `kept_float` have no integers in any of them. With time among the objectives, also one that tells what changing between floats and integers
-    costs: every other layer.
+    Layers of `kept_float` have no integers in any of them. With time among the
+    objectives, also one that tells what changing between floats and integers costs: every other
+    layer.
     """
     free = [x for x in space.layers if x.name not in kept_float]
 
@@ -77,7 +78,8 @@ def uniform_choice(space: Space, layer: Layer, scheme: Scheme) -> Scheme:
 def good_uniform(space: Space) -> Schemes:
     """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel.
 
-    Where products are added exactly: s8 weights, which have the faster kernels. Without integer kernels to choose from: weight-only, eight bits.
+    Where products are added exactly: s8 weights, which have the faster kernels. Without
+    integer kernels to choose from: weight-only, eight bits.
     """
     plan = {}
     for layer in space.layers:

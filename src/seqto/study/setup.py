@@ -33,7 +33,7 @@ from seqto.schemes.static_int import StaticInt
 from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
 from seqto.search.strategy import Need, Strategy
 from seqto.study.study import Listener
-from seqto.tasks.task import LabelledTask, Task
+from seqto.tasks.task import LabelledTask, Task, probed_rows
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
@@ -377,6 +377,14 @@ def _given_data(given: Any, labels: str | None) -> Data:
 def calibration_methods(settings: Settings) -> list[str]:
     asked = [Scheme.parse(code) for code in settings.search.menu]
     return range_methods([StaticInt(ranges=settings.quantize.ranges), *asked])
+
+
+def probe_rows(setup: RunSetup) -> int:
+    """Samples of a probe: as set, else as few as the task can do with."""
+    asked = setup.settings.search.probes
+    if "search.probes" in setup.settings.given:
+        return asked
+    return probed_rows(setup.task, asked)
 
 
 def rounding_types(settings: Settings, strategy: Strategy) -> tuple[str, ...]:

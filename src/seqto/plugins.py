@@ -27,6 +27,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "detection": "seqto.tasks.detection:Detection",
         "segmentation": "seqto.tasks.segmentation:Segmentation",
         "dense": "seqto.tasks.dense:Dense",
+        "seq2seq": "seqto.tasks.seq2seq:Seq2Seq",
     },
     STRATEGIES: {
         "stepwise": "seqto.search.strategies.stepwise:Stepwise",

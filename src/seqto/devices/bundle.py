@@ -83,9 +83,7 @@ class _TimedPart:
         try:
             found = self._session.run(feeds)
         except DeviceError as error:
-            raise DeviceError(
-                f"{self._name}: {error}", stage=error.stage, ops=error.ops
-            ) from error
+            raise DeviceError(f"{self._name}: {error}", stage=error.stage, ops=error.ops) from error
         self.milliseconds.append((time.perf_counter() - began) * 1e3)
         return dict(zip(self._outputs, found, strict=True))
 
@@ -103,7 +101,7 @@ class GenerationSession:
     ) -> None:
         self._wiring, self._parts, self._reduce, self._close = wiring, parts, reduce, close
         self._generator = Generator(wiring, {n: Part(p.inputs, p.run) for n, p in parts.items()})
-        self.phases_ms: dict[str, float] = {}  # of the generation that was timed last
+        self._phases: dict[str, list[float]] = {}  # of the generations that were timed
 
     def run(self, feeds: Arrays) -> list[NDArray[Any]]:
         """Return OUTPUTS, one row a sample: each as wide as the longest sequence that may be."""
@@ -136,13 +134,18 @@ class GenerationSession:
         encoder = sum(self._parts[ENCODER].milliseconds) if ENCODER in self._parts else 0.0
         whole = encoder + sum(decoder)
         if self._wiring.has_cache and len(decoder) > 1:
-            self.phases_ms = {
-                "prefill_ms": encoder + decoder[0],
-                "per_token_ms": sum(decoder[1:]) / (len(decoder) - 1),
-            }
+            self._phases.setdefault("prefill_ms", []).append(encoder + decoder[0])
+            self._phases.setdefault("per_token_ms", []).append(float(np.mean(decoder[1:])))
         for part in self._parts.values():
             part.milliseconds.clear()
         return whole
+
+    def phases_ms(self) -> dict[str, float]:
+        """Return medians: of the source with the first token, and of each token behind it.
+
+        Only a decoder with a cache has these phases.
+        """
+        return {name: float(np.median(times)) for name, times in self._phases.items()}
 
     def close(self) -> None:
         self._close()

@@ -23,19 +23,18 @@ from seqto.records import CALIBRATION
 
 def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
     """Kernel milliseconds by layer; empty on devices that cannot tell."""
-    if not isinstance(worker.device, ProfilingDevice):
+    if not isinstance(worker.inner, ProfilingDevice):
         return Figures(attribute_times([], {}))
     assembler = worker.assembler_of(job.plan)
-    feeds = worker.store.batch(CALIBRATION, 0, 1)
-    rows = worker.device.profile(assembler.assemble(job.plan).data, feeds, runs=job.runs)
-    return Figures(attribute_times(rows, node_owners(assembler)))
+    feeds = worker.feeds.first(CALIBRATION, 1)
+    rows = worker.inner.profile(assembler.assemble(job.plan).data, feeds, runs=job.runs)
+    return Figures(attribute_times(rows, node_owners(assembler), repeats=worker.feeds.repeats()))
 
 
 def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Figures:
     store = worker.store
     rows = min(job.samples, store.rows(CALIBRATION))
-    step = store.fixed_batch or 1
-    feeds = (store.batch(CALIBRATION, i, min(i + step, rows)) for i in range(0, rows, step))
+    feeds = worker.feeds.batches(CALIBRATION, rows)
     assembler = worker.assembler_of(job.plan)
     errors = layer_errors(assembler, job.plan, feeds, exact=False, alive=signals.alive)
     return Figures({"errors": errors, "samples": rows})
@@ -48,8 +47,8 @@ def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
     scene = Scene(
         worker.assembler_of(job.plan),
         job.plan,
-        [store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)],
-        worker.device,
+        list(worker.feeds.batches(CALIBRATION, rows)),
+        worker.inner,
         worker.exact,
         alive=signals.alive,
         output=worker.setup.output.name,
@@ -58,7 +57,7 @@ def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
 
 
 def check_saturation(worker: WorkerContext) -> Figures:
-    return Figures(saturation.probe(worker.device))
+    return Figures(saturation.probe(worker.inner))
 
 
 def round_weights(worker: WorkerContext, job: RoundWeights, signals: Signals) -> WeightsRounded:
@@ -68,7 +67,7 @@ def round_weights(worker: WorkerContext, job: RoundWeights, signals: Signals) ->
     layers = [x for x in prepared.layers if x.name in set(job.layers)]
     found = rounded_weights.round_layers(
         prepared,
-        worker.store.calibration,
+        worker.feeds.calibration,
         layers,
         job.kinds,
         constants=assembler,

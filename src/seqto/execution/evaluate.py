@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.devices.bundle import FOLLOWED
 from seqto.devices.device import Session
 from seqto.errors import PlanError
 from seqto.execution.context import WorkerContext
@@ -32,6 +33,7 @@ from seqto.model.batch import Batch, rows_fed
 from seqto.tasks import scoring
 from seqto.tasks.array_file import write_arrays
 from seqto.tasks.scoring import Scorer
+from seqto.tasks.seq2seq import CHOICES
 
 Chunk = list[NDArray[Any]]  # the outputs that the task gets, one row a sample
 
@@ -48,9 +50,12 @@ class Rows:
         batch: int,
         chunk: int,
         order: NDArray[np.int64] | None = None,
+        followed: NDArray[np.int64] | None = None,
     ) -> None:
+        """`followed`: the float model's tokens, along which a bundle's candidate runs first."""
         self._worker, self._session, self._split = worker, session, split
         self._batch, self._chunk, self._order = batch, chunk, order
+        self._followed = followed
         self.seconds = 0.0
 
     def chunks(self, first: int, stop: int) -> Iterator[Chunk]:
@@ -74,8 +79,13 @@ class Rows:
     def _feeds(self, first: int, last: int) -> Batch:
         store = self._worker.store
         if self._order is None:
-            return store.batch(self._split, first, last)
-        return store.pick(self._split, self._order[first:last].tolist())
+            feeds = store.batch(self._split, first, last)
+        else:
+            feeds = store.pick(self._split, self._order[first:last].tolist())
+        if self._followed is None:
+            return feeds
+        rows = np.arange(first, last) if self._order is None else self._order[first:last]
+        return Batch({**feeds, FOLLOWED: self._followed[rows]}, feeds.rows)
 
     def _name(self, position: int) -> str:
         judged = self._worker.setup.output
@@ -105,7 +115,15 @@ def evaluate(
     del assembled
     with opened as session:
         loaded = time.perf_counter()
-        rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk, order=order)
+        rows = Rows(
+            worker,
+            session,
+            job.split,
+            batch=job.batch,
+            chunk=job.chunk,
+            order=order,
+            followed=_followed(worker, job),
+        )
         spent = {"assemble": made - began, "load": loaded - made}
         if job.reference is None:
             file = _raw_file(worker, rows.chunks(0, job.rows), f"outputs-{job.plan.key}", signals)
@@ -114,6 +132,14 @@ def evaluate(
         score(scorer, rows.chunks(0, job.rows), signals)
     measured = scorer.measurement(intervals=job.intervals)
     return Evaluated(model, measured, {**spent, "run": rows.seconds})
+
+
+def _followed(worker: WorkerContext, job: Evaluate) -> NDArray[np.int64] | None:
+    """Return the tokens that the float bundle generated."""
+    if worker.wiring is None or job.reference is None:
+        return None
+    tokens: NDArray[np.int64] = worker.reference(job.reference).decoded.answers.details[CHOICES]
+    return tokens
 
 
 def _scorer(

@@ -30,6 +30,8 @@ class WorkerSetup:
     task: Json | None = None  # None: the task stays in the main process, which gets raw outputs
     max_opset: int | None = None
     labelled_task: Json | None = None  # for the labelled split, where the thresholds differ
+    parts: Mapping[str, FileRef] = field(default_factory=dict)  # of a bundle, as they were given
+    wiring: Json | None = None  # of a bundle
 
 
 # ------------------------------------------------------------------------------------------- jobs
@@ -110,7 +112,7 @@ class SaveModel:
 class MeasureMemory:
     """Load and run a model in a process that does nothing else; needs a fresh worker."""
 
-    model: FileRef | None  # None: the file as it was given
+    files: Mapping[str, FileRef]  # of ModelSaved; none: the model as it was given
     threads: int = 0
     split: str = CALIBRATION
 
@@ -229,11 +231,12 @@ class BatchChosen:
 class Timed:
     times_ms: tuple[tuple[float, ...], ...]  # the float model first; one a round
     throughput: tuple[float, ...] | None = None
+    phases_ms: tuple[Mapping[str, float], ...] = ()  # medians, of devices that tell them apart
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSaved:
-    file: FileRef
+    files: Mapping[str, FileRef]  # by part; of an ordinary model one, without a name
 
 
 @dataclass(frozen=True, slots=True)

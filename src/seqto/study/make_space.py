@@ -210,7 +210,7 @@ def _profiles(
             continue
         if (found := study.runner.profile(plan, scheme=scheme)) is not None:
             recorded[scheme] = found
-    feeds = workspace.store.batch(CALIBRATION, 0, workspace.store.feed_rows(1))
+    feeds = workspace.feeds.first(CALIBRATION, 1)
     return latency_table(
         workspace.layers, menu, recorded, element_counts(workspace.prepared, feeds)
     )
@@ -236,7 +236,7 @@ def _variants(
         return ((),)
     peaks = workspace.calibration.peaks if workspace.calibration else None
     if peaks is None:
-        peaks = calibrate(workspace.prepared, workspace.store.calibration).peaks
+        peaks = calibrate(workspace.prepared, workspace.feeds.calibration).peaks
     made: list[tuple[str, ...]] = [()] if not setup.settings.quantize.transforms else []
     for transforms in wanted:
         if variant_of(transforms) == BASE:  # made while a model is assembled: nothing to make here

@@ -31,7 +31,7 @@ from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
 from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
-from seqto.study.setup import RunSetup, labelled_task, rounding_types
+from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_types
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
@@ -109,7 +109,7 @@ def _study(
         timing=Timing(device.threads, device.latency_s, throughput_batch),
         racing=search.racing,
         race_objectives=search.objectives,
-        probes=search.probes,
+        probes=probe_rows(setup),
         chunk=setup.settings.data.chunk,
         rounding=Rounding(
             executor,

@@ -172,6 +172,14 @@ def most_rows(task: Task, rows: int) -> int:
     return min(rows, int(getattr(task, "chunk_rows", rows)))
 
 
+def probed_rows(task: Task, asked: int) -> int:
+    """Return how many samples tell a layer's damage: fewer where one answer holds many values.
+
+    Such a task says how many in its `probe_rows`.
+    """
+    return min(asked, int(getattr(task, "probe_rows", asked)))
+
+
 def kinds_of_scores(task: Task) -> Mapping[str, ScoreKind]:
     """Return how a task's scores are read; names that are missing are shares, higher is better."""
     return task.score_kinds if isinstance(task, ScoredTask) else {}

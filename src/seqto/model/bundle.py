@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from seqto.errors import ModelError
@@ -113,6 +114,13 @@ def split_bytes(data: bytes) -> dict[str, bytes]:
     import onnx
 
     return {name: to_bytes(part) for name, part in split(onnx.load_from_string(data)).items()}
+
+
+def files_of(path: Path, data: bytes) -> dict[Path, bytes]:
+    """Return the files that a model is written to: m.onnx, or m-encoder.onnx and m-decoder.onnx."""
+    parts = split_bytes(data)
+    named = {path.with_name(f"{path.stem}-{name}{path.suffix}"): x for name, x in parts.items()}
+    return named or {path: data}
 
 
 def _part(proto: Any, name: str) -> Any:

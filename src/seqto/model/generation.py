@@ -184,7 +184,7 @@ class Generator:
 
 
 def _carried(output: str, state: State, spec: InputSpec) -> NDArray[Any]:
-    """Return what is carried into a step: into the first one an empty cache, or a state of zeros."""
+    """Return what is carried into a step; into the first one an empty cache, or zeros."""
     if state.carried is not None:
         return state.carried[output]
     if output in state.encoded:

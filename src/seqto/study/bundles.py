@@ -42,7 +42,7 @@ def wiring_of(fetched: Fetched, task: Task) -> Wiring | None:
             f"{type(task).__name__} cannot be made again in a worker, which a task that generates "
             "must be: make it a dataclass of a module, with fields that are JSON"
         )
-    wiring = task.wiring
+    wiring = task.make_wiring()
     protos = split(fetched.load())
     wiring.check(
         {name: tuple(spec.name for spec in declared_inputs(p)) for name, p in protos.items()},

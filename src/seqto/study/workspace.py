@@ -148,7 +148,7 @@ def calibrate_or_load(
 
 
 def judged_output(setup: RunSetup, prepared: Prepared) -> outputs.Judged:
-    """Return the output that is judged; of a bundle, the decoder's, which a run turns into tokens."""
+    """Return the output that is judged; of a bundle, the decoder's, which becomes tokens."""
     if setup.wiring is None:
         return outputs.choose(prepared.proto, prepared.layers, wanted=setup.settings.task.output)
     name = f"{DECODER}/{setup.wiring.logits}"

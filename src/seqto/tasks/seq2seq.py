@@ -78,8 +78,7 @@ class Seq2Seq:
         """Return the task with the tokenizer that texts are decoded with ([data.tokenizer])."""
         return dataclasses.replace(self, tokenizer=dict(table))
 
-    @property
-    def wiring(self) -> Wiring:
+    def make_wiring(self) -> Wiring:
         """How the bundle's parts are fed, with tokens by number."""
         words = {name: word for name, word in self.decoder.items() if name != "output"}
         return Wiring(
@@ -118,7 +117,7 @@ class Seq2Seq:
 
     def decode(self, outputs: Sequence[Any]) -> Answers:
         tokens, choices = (np.asarray(x) for x in outputs[:2])
-        stop = self.wiring.stop
+        stop = self.make_wiring().stop
         kept = (tokens >= 0) & ~np.isin(tokens, stop)
         lengths = kept.sum(axis=1).astype(np.int64)
         return Answers({TOKENS: tokens[kept]}, lengths, {CHOICES: choices})

@@ -172,8 +172,9 @@ class ModelTask(Protocol):
 class GenerationTask(Protocol):
     """A task whose answers a bundle generates, with the tokens of a tokenizer."""
 
-    @property
-    def wiring(self) -> Wiring: ...
+    def make_wiring(self) -> Wiring:
+        """Return how the bundle's parts are fed."""
+        ...
 
     def for_tokenizer(self, table: Mapping[str, Any]) -> GenerationTask:
         """Return the task with the tokenizer of the data ([data.tokenizer])."""

@@ -97,10 +97,10 @@ def _sacrebleu(name: str, texts: Sequence[str], references: References) -> Score
 def open_metric(name: str) -> Any:
     """Return sacrebleu's metric of that name."""
     try:
-        from sacrebleu import metrics
+        from sacrebleu.metrics import bleu, chrf
     except ImportError as error:
         raise ConfigError(
             f"task.score = {name!r} needs sacrebleu: pip install 'seqto[text]'"
         ) from error
     # what was tokenized before is the user's choice: no warning about it
-    return metrics.BLEU(force=True) if name == BLEU else metrics.CHRF()
+    return bleu.BLEU(force=True) if name == BLEU else chrf.CHRF()

@@ -29,5 +29,5 @@ class Bundle:
     def _name(self) -> str:
         """Return what the files' names begin with: aren-encoder and aren-decoder are aren."""
         stems = [Path(path).stem for path in self.parts.values()]
-        shared = os.path.commonprefix(stems).rstrip("-_. ")
+        shared = os.path.commonprefix(stems).rstrip("-_. ")  # noqa: RUF071  (names, no paths)
         return shared or "+".join(stems)

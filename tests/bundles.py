@@ -78,13 +78,13 @@ def decoder(
     """`all_positions`: logits are [batch, tokens, vocabulary], of which the last ones count."""
     g = _Graph(seed)
     x = g.node("Gather", [g.matrix("embedding", VOCABULARY, WIDTH, scale=5), "tokens"], "x")
-    q, k, v = (
-        g.node("MatMul", [x, g.matrix(f"w{n}", WIDTH, WIDTH, scale=1.5)], n) for n in "qkv"
-    )
+    q, k, v = (g.node("MatMul", [x, g.matrix(f"w{n}", WIDTH, WIDTH, scale=1.5)], n) for n in "qkv")
     if cache:
         k = g.node("Concat", ["past_k", k], "present_k", axis=1)
         v = g.node("Concat", ["past_v", v], "present_v", axis=1)
-    one = [g.constant(n, np.array([x], np.int64)) for n, x in (("m1", -1), ("end", 2**31), ("a1", 1))]
+    one = [
+        g.constant(n, np.array([x], np.int64)) for n, x in (("m1", -1), ("end", 2**31), ("a1", 1))
+    ]
     last = g.node("Slice", [q, *one], "last")
     h = _attend(g, last, k, v, "self")
     if memory:

@@ -11,7 +11,12 @@ from seqto.testing.fakes import InlineExecutor
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this test execute their jobs in this process, and draw no plots.
+    """Runs in this test execute their jobs in this process, and draw no plots."""
+    run_inline(monkeypatch)
+
+
+def run_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs execute their jobs in this process, and draw no plots.
 
     Plots are four fifths of a small run's time; tests/reports/test_plots.py looks at them.
     """

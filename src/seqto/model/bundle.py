@@ -9,7 +9,7 @@ names that the user's files have. The names of the parts are in the merged model
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,15 @@ def merge(parts: Mapping[str, Any]) -> Any:
     graph = onnx.GraphProto(name="bundle")
     imports: dict[str, int] = {}
     ir_version = 8
-    functions: list[Any] = []
     for name, given in parts.items():
         part = _prefixed(_at_opset(given, opset, name=name), name)
         for field in ("node", "input", "output", "initializer", "sparse_initializer"):
             getattr(graph, field).extend(getattr(part.graph, field))
         graph.value_info.extend(part.graph.value_info)
-        functions.extend(part.functions)
         ir_version = max(ir_version, part.ir_version)
         _add_imports(imports, part, name=name)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in imports.items()]
-    merged = onnx.helper.make_model(graph, opset_imports=opsets, functions=functions)
+    merged = onnx.helper.make_model(graph, opset_imports=opsets)
     merged.ir_version = ir_version
     set_parts(merged, parts)
     return merged
@@ -76,15 +74,14 @@ def _prefixed(proto: Any, name: str) -> Any:
     """Return a copy whose names, also those of open sizes, begin with the part's name."""
     import onnx
 
-    part = onnx.compose.add_prefix(proto, f"{name}/")
+    part = onnx.inliner.inline_local_functions(proto) if proto.functions else onnx.ModelProto()
+    if not proto.functions:
+        part.CopyFrom(proto)
     constants = {t.name for t in part.graph.initializer}
     inputs = [i for i in part.graph.input if i.name not in constants]
     del part.graph.input[:]
     part.graph.input.extend(inputs)
-    for value in (*part.graph.input, *part.graph.output, *part.graph.value_info):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param:
-                dim.dim_param = f"{name}/{dim.dim_param}"
+    _rename(part.graph, lambda old: f"{name}/{old}")
     return part
 
 
@@ -145,7 +142,7 @@ def _part(proto: Any, name: str) -> Any:
     own.output.extend(outputs)
     own.initializer.extend(t for t in graph.initializer if t.name in needed)
     own.sparse_initializer.extend(t for t in graph.sparse_initializer if t.values.name in needed)
-    _strip(own, prefix)
+    _rename(own, lambda old: old.removeprefix(prefix))
     part = onnx.ModelProto()
     part.CopyFrom(proto)
     part.graph.CopyFrom(own)
@@ -164,20 +161,24 @@ def _read_by(node: Any) -> list[str]:
     return names
 
 
-def _strip(graph: Any, prefix: str) -> None:
-    """Take the part's name from all names that begin with it."""
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        value.name = value.name.removeprefix(prefix)
+def _rename(graph: Any, rename: Callable[[str], str]) -> None:
+    """Rename everything in a graph and in those inside of its nodes; what has no name keeps none.
+
+    onnx.compose.add_prefix misses initializers that inner graphs read.
+    """
+    values = (*graph.input, *graph.output, *graph.value_info)
+    for value in (*values, *graph.initializer):
+        value.name = rename(value.name)
     for sparse in graph.sparse_initializer:
-        sparse.values.name = sparse.values.name.removeprefix(prefix)
-    for value in (*graph.input, *graph.output, *graph.value_info):
+        sparse.values.name = rename(sparse.values.name)
+    for value in values:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
-                dim.dim_param = dim.dim_param.removeprefix(prefix)
+                dim.dim_param = rename(dim.dim_param)
     for node in graph.node:
-        node.name = node.name.removeprefix(prefix)
-        node.input[:] = [x.removeprefix(prefix) for x in node.input]
-        node.output[:] = [x.removeprefix(prefix) for x in node.output]
+        node.name = node.name and rename(node.name)
+        node.input[:] = [x and rename(x) for x in node.input]
+        node.output[:] = [x and rename(x) for x in node.output]
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                _strip(inner, prefix)
+                _rename(inner, rename)

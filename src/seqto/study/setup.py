@@ -136,6 +136,7 @@ def make_setup(
     chosen = task or _built(settings, plugins.TASKS)
     if isinstance(chosen, GenerationTask) and settings.data.tokenizer:
         chosen = chosen.for_tokenizer(_tokenizer(settings, fetched))
+    wiring = wiring_of(fetched, chosen)
     return RunSetup(
         fetched,
         out,
@@ -147,7 +148,7 @@ def make_setup(
         device_json,
         strategy or _built(settings, plugins.STRATEGIES),
         _labelled(settings, chosen, preprocess),
-        wiring_of(fetched, chosen),
+        wiring,
         listener,
     )
 

@@ -199,7 +199,7 @@ def _score_name(name: Any) -> str:
     """Return a score's name, however it is capitalised."""
     by_name = {known.lower(): known for known in text_scores.NAMES}
     if not isinstance(name, str) or name.lower() not in by_name:
-        near = nearest(str(name), text_scores.NAMES)
+        near = nearest(str(name).lower(), list(by_name))
         raise ConfigError(f"task.score = {name!r} is none of {', '.join(text_scores.NAMES)}{near}")
     return by_name[name.lower()]
 

@@ -6,6 +6,7 @@ import importlib
 
 import pytest
 
+from seqto.execution.local.first_run import compare_here
 from seqto.testing.fakes import InlineExecutor
 
 
@@ -22,4 +23,10 @@ def run_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     module = importlib.import_module("seqto.study.open_executor")
     monkeypatch.setattr(module, "LocalExecutor", InlineExecutor)
+    monkeypatch.setattr(
+        "seqto.study.workspace.moved_answers",
+        lambda original, prepared, samples, *, wiring=None, **_limits: compare_here(
+            original, prepared, samples, wiring=wiring
+        ),
+    )
     monkeypatch.setattr("seqto.report.plots.write_plots", lambda _folder, _report, **_writer: [])

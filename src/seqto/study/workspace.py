@@ -26,6 +26,7 @@ from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
 from seqto.devices.bundle import OUTPUTS
 from seqto.errors import ConfigError, ModelError
+from seqto.execution.local.first_run import moved_answers
 from seqto.model import compare as model_compare
 from seqto.model import files as model_files
 from seqto.model import outputs
@@ -106,17 +107,24 @@ def build_store(
     )
 
 
-def check_answers(fetched: Fetched, prepared: Prepared, feeds: ModelFeeds) -> None:
-    """The prepared model must give the float model's answers on real samples."""
-    # by its path: it may have external data beside it
-    original = model_files.to_bytes(fetched.load()) if fetched.parts else fetched.path
-    moved = model_compare.same_answers(
-        original, model_files.to_bytes(prepared.proto), feeds.first(CALIBRATION, 4)
+def check_answers(setup: RunSetup, prepared: Path, store: SampleStore) -> None:
+    """The prepared model must give the float model's answers on real samples.
+
+    This is the first time that the model runs: a worker does it, under the time limit.
+    """
+    device = setup.settings.device
+    moved = moved_answers(
+        [Path(path) for path in setup.fetched.files],
+        prepared,
+        store.folder,
+        wiring=setup.wiring,
+        timeout_s=device.timeout_s,
+        memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
     )
     if moved > TOLERANCE:
         raise ModelError(
-            f"{fetched.name}: preparing the model moves its outputs by {moved:.2g} of their spread "
-            f"(at most {TOLERANCE} is allowed): it cannot be tuned; please report the model"
+            f"{setup.fetched.name}: preparing the model moves its outputs by {moved:.2g} of their "
+            f"spread (at most {TOLERANCE} is allowed): it cannot be tuned; please report the model"
         )
 
 
@@ -130,7 +138,7 @@ def calibrate_or_load(
     base, methods = variant_folder(folder), calibration_methods(settings)
     calibration = None
     if not (base / STATISTICS_FILE).is_file():
-        check_answers(setup.fetched, prepared, feeds)
+        check_answers(setup, base / MODEL_FILE, store)
         setup.progress("calibration", 0, 1)
         calibration = calibrate(prepared, feeds.calibration, methods=methods)
         save_statistics(calibration.statistics, base / STATISTICS_FILE)

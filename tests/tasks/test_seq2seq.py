@@ -12,7 +12,7 @@ import bundles
 from seqto import plugins
 from seqto.devices.bundle import NO_TOKEN
 from seqto.errors import ConfigError
-from seqto.tasks.seq2seq import SIGNAL_VALUES, Seq2Seq, sketch_probabilities
+from seqto.tasks.seq2seq import SIGNAL_VALUES, NextToken, Seq2Seq, sketch_probabilities
 from seqto.tasks.task import portable_form, task_from_json
 from seqto.testing import check_task
 
@@ -135,3 +135,9 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_the_kind_is_known() -> None:
     assert plugins.find(plugins.TASKS, "seq2seq") is Seq2Seq
+
+
+def test_the_task_of_one_step_holds() -> None:
+    random = np.random.default_rng(0)
+    for shape in ((12, 30), (12, 3, 30)):
+        check_task(NextToken(), outputs=[random.standard_normal(shape).astype(np.float32)])

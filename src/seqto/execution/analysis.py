@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from seqto.assembly import rounded_weights
 from seqto.devices import saturation
 from seqto.devices.device import ProfilingDevice
@@ -20,6 +22,7 @@ from seqto.execution.jobs import (
     WeightsRounded,
 )
 from seqto.records import CALIBRATION
+from seqto.tasks.seq2seq import NextToken
 
 
 def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
@@ -48,6 +51,12 @@ def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
     assembler = worker.assembler_of(job.plan)
     setup = worker.setup
     positions = (setup.output.position,) if worker.task is None else setup.sent
+    outputs: tuple[str, ...] = (setup.output.name,)
+    task: Any = worker.task
+    if worker.wiring is None:
+        outputs = tuple(assembler.prepared.outputs[i] for i in positions)
+    else:
+        task = NextToken()  # a diagnosis looks at single steps of a generation
     subject = Subject(
         assembler,
         job.plan,
@@ -55,8 +64,8 @@ def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
         worker.inner,
         worker.exact,
         alive=signals.alive,
-        outputs=tuple(assembler.prepared.outputs[i] for i in positions),
-        task=worker.task,
+        outputs=outputs,
+        task=task,
     )
     return Figures(gather(job.part, subject))
 

@@ -32,7 +32,6 @@ from seqto.model import files as model_files
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.model.prepare import Prepared
-from seqto.model.sources.source import Fetched
 from seqto.model.wiring import DECODER
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, Json, Layer
 from seqto.study.bundles import SEQUENCE

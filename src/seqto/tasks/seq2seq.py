@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from seqto.data.tokenizer import Tokenizer, TokenizerSettings, open_tokenizer
 from seqto.errors import ConfigError, nearest
+from seqto.model.generation import softmax
 from seqto.model.wiring import Wiring
 from seqto.records import Json, ScoreKind
 from seqto.tasks import text_scores
@@ -165,6 +166,35 @@ class Seq2Seq:
             for row in labels
         ]
         return text_scores.scorer(self.score_names, texts, references)
+
+
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """One step of a generation: an answer is the most likely next token."""
+
+    one_output: ClassVar[bool] = True
+    changed: ClassVar[str] = "next tokens"
+    signal_bytes: ClassVar[int] = 4 * SIGNAL_VALUES
+
+    def decode(self, outputs: Sequence[Any]) -> Answers:
+        return Answers({TOKENS: _last(outputs[0]).argmax(axis=1)})
+
+    def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
+        other: NDArray[np.bool_] = reference.values[TOKENS] != answers.values[TOKENS]
+        return other.astype(np.float64)
+
+    def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
+        rows = np.stack([softmax(row) for row in _last(outputs[0])])
+        return sketch_probabilities(1)(rows).astype(np.float32)
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        return {}
+
+
+def _last(logits: Any) -> NDArray[Any]:
+    """Return the logits of the next token: [rows, vocabulary]."""
+    found = np.asarray(logits)
+    return found if found.ndim == 2 else found[:, -1]
 
 
 def sketch_probabilities(max_length: int) -> Callable[[NDArray[Any]], NDArray[Any]]:

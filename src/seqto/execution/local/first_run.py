@@ -60,7 +60,9 @@ def compare_here(
     feeds = model_feeds(SampleStore.open(samples), model, wiring).first(CALIBRATION, ROWS)
     given: bytes | str = str(original[0])
     if model is not None:
-        given = to_bytes(merge({n: load(p) for n, p in zip(parts_of(model), original, strict=True)}))
+        given = to_bytes(
+            merge({n: load(p) for n, p in zip(parts_of(model), original, strict=True)})
+        )
     return same_answers(given, prepared.read_bytes(), feeds)
 
 

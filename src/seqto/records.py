@@ -225,6 +225,9 @@ class Sample:
     inputs: Mapping[str, Array]  # by input name; "" for the model's only input
     label: Label | None  # a class number, or an array as the task understands it
     name: str
+    others: tuple[Mapping[str, Array], ...] = ()  # run by themselves: the second text of a pair
+    texts: tuple[str, ...] = ()  # what was read, for people
+    dropped: int = 0  # tokens that did not fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,21 @@ class NodeWriter(Protocol):
     def append(self, nodes: list[Any], initializers: list[Any]) -> None: ...
 
 
+class SizedByPart:
+    """Size of a layer for kinds that make a part: that of the part."""
+
+    __slots__ = ()
+
+    def part(
+        self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
+    ) -> Part:
+        raise NotImplementedError
+
+    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
+        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
+        return part.size_bytes
+
+
 def weight_words(weight: IntType | None, per_channel: bool, rounding: Rounding) -> tuple[str, ...]:
     """Return the words of a code that speak of weights: type, granularity, rounding."""
     if weight is None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Outputs = Sequence[Array]
     Floats = NDArray[np.float64]
 
+RELATIVE_ERROR = "relative error"  # a task's word for a loss that is no share of things
 CHUNK_ROWS = 16  # samples that a task with large outputs decodes at a time: its `chunk_rows`
 
 
@@ -170,6 +171,14 @@ class ModelTask(Protocol):
 def most_rows(task: Task, rows: int) -> int:
     """Return how many of some rows a worker may hold the raw outputs of, as the task says."""
     return min(rows, int(getattr(task, "chunk_rows", rows)))
+
+
+def probed_rows(task: Task, asked: int) -> int:
+    """Return how many samples tell a layer's damage: fewer where one answer holds many values.
+
+    Such a task says how many in its `probe_rows`.
+    """
+    return min(asked, int(getattr(task, "probe_rows", asked)))
 
 
 def kinds_of_scores(task: Task) -> Mapping[str, ScoreKind]:

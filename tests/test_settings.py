@@ -211,4 +211,6 @@ def test_every_setting_that_may_change_on_resume_was_one_before_or_is_said_here(
         *("search.tolerance", "search.objectives", "device.timeout_s", "device.memory_mb"),
         *("model.path", "model.offline", "model.cache", "model.endpoint"),
         *("data.images", "data.labels", "data.arrays", "data.chunk"),
+        # what they say is part of the data's identity
+        *("data.texts", "data.pairs", "data.columns", "data.tokenizer"),
     }

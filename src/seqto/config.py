@@ -81,6 +81,30 @@ class DataSettings:
     arrays: str | None = _help(
         ".npz or .npy: images or one array per input, labels", resume=True, path=True
     )
+    texts: str | None = _help(
+        "texts: .tsv, .csv, .jsonl, .parquet, or a file of lines", resume=True, path=True
+    )
+    pairs: str | None = _help(
+        "pairs of texts: left and right, or source and references", resume=True, path=True
+    )
+    columns: tuple[str, ...] | dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "texts, pairs: what the columns hold, in their order, _ for none; or a table "
+            "from that to the column's name",
+            "resume": True,
+            "plugin": True,
+        },
+    )
+    tokenizer: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "texts, pairs: file or vocab, merges; max_length, pad, lowercase, special, "
+            "inputs",
+            "resume": True,
+            "plugin": True,
+        },
+    )
     random: int | None = _help("data-free: number of random inputs; figures say little then")
     calibration: int = _help("samples for ranges and layer analysis", 100)
     evaluation: int = _help("samples that the search measures loss on", 300)
@@ -147,7 +171,11 @@ class SearchSettings:
     tolerance: float = _help(
         "largest loss of the picks `small`, `fast` and `balanced`", TOLERANCE, resume=True
     )
-    probes: int = _help("samples from which one layer's damage is estimated", 16)
+    probes: int = _help(
+        "samples from which one layer's damage is estimated; if absent, detection takes 8 and "
+        "segmentation 4",
+        16,
+    )
     seed: int = _help("seed of the strategy", 0)
     racing: bool = _help(
         "stop clearly dominated candidates early; only where objectives are loss and size", True
@@ -257,6 +285,7 @@ def plugin_keys(section: str) -> tuple[str, ...]:
 
 
 LABELLED_PATHS = ("images", "annotations", "masks")  # keys of [data.labelled]
+PATHS_IN_DATA = {"labelled": LABELLED_PATHS, "tokenizer": ("file", "vocab", "merges")}
 NO_PATHS = ("folders", "none")  # values of data.labels that name no file
 
 
@@ -321,11 +350,10 @@ def read_toml(path: str | Path) -> Json:
         if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
             tables[section][key] = str((folder / value).resolve())
     data = tables.get("data")
-    labelled = data.get("labelled") if isinstance(data, dict) else None
-    if isinstance(labelled, dict):
-        for key in LABELLED_PATHS:
-            if key in labelled:
-                labelled[key] = _absolute(labelled[key], folder)
+    for name, keys in PATHS_IN_DATA.items():
+        table = data.get(name) if isinstance(data, dict) else None
+        if isinstance(table, dict):
+            table |= {key: _absolute(table[key], folder) for key in keys if key in table}
     return tables
 
 

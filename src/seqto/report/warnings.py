@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqto.record import events
 from seqto.report.wording import (
     best_pick,
     both_ms,
@@ -27,7 +28,9 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             "The inputs were random numbers, not real samples: "
             "losses only say how far outputs move, not how good the answers are."
         )
-    found += [f["message"] for f in report["findings"] if f["kind"] == "task"]
+    found += [
+        f["message"] for f in report["findings"] if f["kind"] in (events.TASK, events.OBJECTIVES)
+    ]
     missing = [OBJECTIVES[n].label for n in report["objectives"] if n not in report["ranked_by"]]
     if missing and report["ranked_by"] and report["status"] != "running":
         found.append(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from seqto.errors import PlanError
 from seqto.records import Layer
 from seqto.schemes import integers
+from seqto.schemes.block_rounding import BlockForm, Blocks
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.types import S8, U8, WEIGHTS, IntType, Rounding, granularity_word
 
@@ -36,6 +37,8 @@ class Constants(Protocol):
     # the bias that keeps the mean output what it is with the float weights
 
     def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None: ...
+
+    def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None: ...
 
     def channel_axis(self, layer: Layer) -> int: ...
 
@@ -86,6 +89,21 @@ class NodeWriter(Protocol):
     def write_static(self, node: Any, layer: Layer, scheme: TensorScheme) -> None: ...
 
     def append(self, nodes: list[Any], initializers: list[Any]) -> None: ...
+
+
+class SizedByPart:
+    """Size of a layer for kinds that make a part: that of the part."""
+
+    __slots__ = ()
+
+    def part(
+        self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
+    ) -> Part:
+        raise NotImplementedError
+
+    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
+        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
+        return part.size_bytes
 
 
 def weight_words(weight: IntType | None, per_channel: bool, rounding: Rounding) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from seqto.schemes.part import (
     Constants,
     NodeWriter,
     Part,
+    SizedByPart,
     check_weight,
     part_of,
     quantized_weight,
@@ -29,7 +30,7 @@ from seqto.schemes.types import FLOAT_KERNEL, S8, Arithmetic, IntType, Kernel, R
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WeightOnly(Coded):
+class WeightOnly(SizedByPart, Coded):
     """Integer weights, float32 arithmetic."""
 
     weight: IntType = S8
@@ -114,10 +115,6 @@ class WeightOnly(Coded):
                 bias = constants.corrected_bias(layer, q.restore())
             add_floats(items, nodes, layer.bias or "", bias, added=True)
         return part_of(items, nodes, weight=w, bias=layer.bias or "")
-
-    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
-        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
-        return part.size_bytes
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.write_float(node, layer, self)

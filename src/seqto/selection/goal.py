@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqto.record.events import BaselineMeasured
-from seqto.record.trial import Trial, main_score
+from seqto.record.trial import Trial
 from seqto.records import EVALUATION, LABELLED, REPORT, Json
 from seqto.selection import pareto
-from seqto.selection.objectives import OBJECTIVES, Format
+from seqto.selection.objectives import OBJECTIVES, Format, score_drop, scores_of_float
 from seqto.text import milliseconds, percent, size
 
 WANTS: Mapping[str, str] = {"smallest": "size", "fastest": "latency", "lowest-loss": "loss"}
@@ -59,11 +59,10 @@ def _score_drop(trial: Trial, baseline: BaselineMeasured | None) -> float | None
     for split in (*FINAL_SPLITS, EVALUATION):
         if split not in trial.measurements:
             continue
-        after, before = main_score(trial.measurements[split])
-        if before is None and baseline is not None:
-            before = baseline.accuracy.get(split)
-        if after is not None and before is not None:
-            return before - after
+        known = scores_of_float(baseline) if baseline and split == EVALUATION else {}
+        drop = score_drop(trial.measurements[split], known)
+        if drop is not None:
+            return drop
     return None
 
 

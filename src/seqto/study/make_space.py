@@ -12,6 +12,7 @@ from seqto.assembly import rounded_weights
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
+from seqto.devices.saturation import EXACT
 from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
 from seqto.execution.executor import Executor, expect, run_all
@@ -54,7 +55,9 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         study.rounding.ensure(BASE)
         workspace.assembler.rounded.update(rounded_weights.load(variant_folder(workspace.folder)))
     roundable = frozenset(layer for layer, _ in workspace.assembler.rounded)
-    menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
+    tested = study.state.int8_products
+    exact = tested is not None and tested.result == EXACT
+    menu, refused = offered_menu(setup, workspace.layers, roundable=roundable, exact=exact)
     _note_refusals(study, [*refused, *_untyped(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
@@ -77,6 +80,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         transforms=_variants(setup, study, workspace, menu),
         **_profiles(setup, study, workspace, menu),
         float_bytes=model_files.size_of(setup.fetched.path),
+        exact_products=exact,
     )
 
 
@@ -148,11 +152,12 @@ def default_plan(
 
 
 def offered_menu(
-    setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[str]
+    setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[str], exact: bool = False
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Layer → schemes that the strategy may choose from, before any is tried; and what is not.
 
-    `roundable`: the layers whose weights can be rounded for the output.
+    `roundable`: the layers whose weights can be rounded for the output. `exact`: the device adds
+    products of 8-bit integers exactly.
     """
     default, fixed = default_plan(setup.settings, layers)
     menu: dict[str, tuple[Scheme, ...]] = {
@@ -169,6 +174,7 @@ def offered_menu(
             only=[Scheme.parse(code) for code in setup.settings.search.menu],
             roundable=roundable,
             timed="latency" in setup.settings.search.objectives,
+            exact=exact,
         )
     menu.update({name: (scheme,) for name, scheme in fixed.items()})
     return menu, refused

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import DataError
+from seqto.records import ScoreKind
 from seqto.tasks.answers import Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_count
@@ -28,6 +29,10 @@ class Dense:
     chunk_rows: ClassVar[int] = CHUNK_ROWS
     changed: ClassVar[str] = "relative error"  # what loss is, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
+    score_kinds: ClassVar[Mapping[str, ScoreKind]] = {
+        "MAE": ScoreKind(lower_is_better=True, share=False),
+        "R2": ScoreKind(share=False),
+    }
     output: str | None = None
     max_values: int = 256 * 256
 

@@ -11,9 +11,8 @@ from seqto.records import Json, ScoreKind
 from seqto.selection.goal import FIGURES, Goal
 from seqto.selection.recommend import BALANCED, GOAL, title_of
 from seqto.selection.speed import Speed, ends, is_wide, speed_of
+from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import milliseconds, percent, plain, shorten, times
-
-RELATIVE_ERROR = "relative error"  # a task's word for a loss that is no share of things
 
 
 def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:

@@ -23,6 +23,7 @@ from seqto.selection.recommend import (
     title_of,
 )
 from seqto.selection.speed import Speed, ends, speed_of
+from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import percent, size, times
 
 Report = Mapping[str, Any]
@@ -60,7 +61,7 @@ def question(report: Report, pick: str) -> str:
     noun = wording.changed_noun(report)
     tolerated = report["settings"].get("search", {}).get("tolerance", TOLERANCE)
     within = f"within {percent(tolerated)} {noun}"
-    fewest = f"{'lowest' if noun == wording.RELATIVE_ERROR else 'fewest'} {noun}"
+    fewest = f"{'lowest' if noun == RELATIVE_ERROR else 'fewest'} {noun}"
     return {
         GOAL: f"what you asked for: {wording.goal_text(report)}",
         BALANCED: f"the best compromise of {_listed(report)}, {within}",

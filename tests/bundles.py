@@ -121,7 +121,7 @@ def _attend(g: _Graph, query: str, keys: str, values: str, name: str) -> str:
 
 
 def wiring(*, cache: bool = False, memory: bool = True) -> dict[str, dict[str, Any]]:
-    """The tables [task.encoder] and [task.decoder] of these parts."""
+    """The tables [task.encoder] and [task.decoder] of these components."""
     words: dict[str, Any] = {"tokens": "new" if cache else "tokens"}
     if memory:
         words["memory"] = "encoder:memory"

@@ -30,16 +30,16 @@ def run(proto: Any, feeds: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_parts_come_back_as_they_were() -> None:
-    parts = bundle.split(merged(cache=True))
+    components = bundle.split(merged(cache=True))
     given = {"encoder": bundles.encoder(), "decoder": bundles.decoder(cache=True)}
-    assert list(parts) == ["encoder", "decoder"]
+    assert list(components) == ["encoder", "decoder"]
     for name, proto in given.items():
-        onnx.checker.check_model(parts[name], full_check=True)
-        assert list(parts[name].graph.node) == list(proto.graph.node)
-        assert list(parts[name].graph.input) == list(proto.graph.input)
-        assert list(parts[name].graph.output) == list(proto.graph.output)
-        assert list(parts[name].graph.initializer) == list(proto.graph.initializer)
-        assert not bundle.parts_of(parts[name])
+        onnx.checker.check_model(components[name], full_check=True)
+        assert list(components[name].graph.node) == list(proto.graph.node)
+        assert list(components[name].graph.input) == list(proto.graph.input)
+        assert list(components[name].graph.output) == list(proto.graph.output)
+        assert list(components[name].graph.initializer) == list(proto.graph.initializer)
+        assert not bundle.components_of(components[name])
 
 
 def test_names_of_parts_do_not_meet() -> None:
@@ -60,10 +60,10 @@ def test_a_prepared_bundle_gives_the_answers_of_its_parts() -> None:
     memory = run(bundles.encoder(), {"ids": source})["memory"]
     empty = np.zeros((1, 0, bundles.WIDTH), np.float32)
     feeds = {"tokens": np.array([[1, 7, 9]]), "memory": memory, "past_k": empty, "past_v": empty}
-    parts = bundle.split(prepared.proto)
-    assert np.allclose(run(parts["encoder"], {"ids": source})["memory"], memory, atol=1e-6)
+    components = bundle.split(prepared.proto)
+    assert np.allclose(run(components["encoder"], {"ids": source})["memory"], memory, atol=1e-6)
     want = run(bundles.decoder(cache=True), feeds)
-    got = run(parts["decoder"], feeds)
+    got = run(components["decoder"], feeds)
     assert all(np.allclose(got[name], want[name], atol=1e-5) for name in want)
     weighted = [layer.name for layer in prepared.layers if layer.weight]
     assert {name.partition("/")[0] for name in weighted} == {"encoder", "decoder"}
@@ -72,12 +72,14 @@ def test_a_prepared_bundle_gives_the_answers_of_its_parts() -> None:
 def test_constants_that_parts_share_are_in_each() -> None:
     first, second = bundles.encoder(), bundles.encoder()  # equal weights, which folding makes one
     prepared = prepare(bundle.merge({"a": first, "b": second}))
-    parts = bundle.split(prepared.proto)
+    components = bundle.split(prepared.proto)
     source = bundles.ids("abc")[None]
-    assert np.array_equal(*(run(parts[name], {"ids": source})["memory"] for name in ("a", "b")))
+    assert np.array_equal(
+        *(run(components[name], {"ids": source})["memory"] for name in ("a", "b"))
+    )
 
 
-def test_inner_graphs_see_the_names_of_their_part() -> None:
+def test_inner_graphs_see_the_names_of_their_component() -> None:
     """If(flag): then w, else w + w, of an outer constant w."""
     float_type = onnx.TensorProto.FLOAT
     same = helper.make_graph(
@@ -101,12 +103,12 @@ def test_inner_graphs_see_the_names_of_their_part() -> None:
         opset_imports=[helper.make_opsetid("", 17)],
         ir_version=8,
     )
-    parts = bundle.split(bundle.merge({"a": model, "b": model}))
-    for part in parts.values():
-        assert run(part, {"flag": np.array(False)})["y"].tolist() == [2, 4]
+    components = bundle.split(bundle.merge({"a": model, "b": model}))
+    for component in components.values():
+        assert run(component, {"flag": np.array(False)})["y"].tolist() == [2, 4]
 
 
-def test_parts_of_different_opsets_get_the_highest() -> None:
+def test_components_of_different_opsets_get_the_highest() -> None:
     proto = bundle.merge({"encoder": bundles.encoder(opset=13), "decoder": bundles.decoder()})
     assert [o.version for o in proto.opset_import] == [17]
     source = bundles.ids("abc")[None]
@@ -115,7 +117,7 @@ def test_parts_of_different_opsets_get_the_highest() -> None:
 
 
 def test_a_part_needs_a_plain_name() -> None:
-    with pytest.raises(ModelError, match="part 'a/b' of a bundle"):
+    with pytest.raises(ModelError, match="component 'a/b' of a bundle"):
         bundle.merge({"a/b": bundles.encoder()})
 
 
@@ -125,10 +127,10 @@ def test_a_bundle_is_named_by_what_its_files_share(tmp_path: Path) -> None:
     assert found.size_bytes() == sum(p.stat().st_size for p in tmp_path.glob("*.onnx"))
     (tmp_path / "tiny-decoder.onnx").rename(tmp_path / "other.onnx")
     with pytest.raises(ModelError, match=r"tiny-decoder.onnx' does not exist"):
-        list(Bundle(found.parts).fetch())
+        list(Bundle(found.components).fetch())
 
 
-def test_the_hash_of_a_bundle_depends_on_each_part(tmp_path: Path) -> None:
+def test_the_hash_of_a_bundle_depends_on_each_component(tmp_path: Path) -> None:
     (found,) = Bundle(bundles.write_bundle(tmp_path)).fetch()
     before = found.sha256()
     onnx.save(bundles.decoder(seed=5), str(tmp_path / "tiny-decoder.onnx"))

@@ -1,4 +1,4 @@
-"""Runs of bundles: tuned, resumed, exported; small parts made in code."""
+"""Runs of bundles: tuned, resumed, exported; small components made in code."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ latency_s = 0.01
 
 
 def write_run(folder: Path, *, text: str = CONFIG, **settings: Any) -> Path:
-    """Parts, tokenizer, words and tune.toml in a folder."""
+    """Components, tokenizer, words and tune.toml in a folder."""
     bundles.write_bundle(folder, **settings)
     bundles.write_tokenizer(folder / "tokenizer.json")
     words = bundles.words(40, shortest=6, longest=6)
@@ -112,11 +112,11 @@ def test_a_bundle_is_tuned_as_one_plan(tuned: Path) -> None:
         assert set(found.figures) == {"sequences_changed", "next_tokens_changed"}
 
 
-def generated(parts: dict[str, Path], sources: list[str]) -> list[list[int]]:
+def generated(components: dict[str, Path], sources: list[str]) -> list[list[int]]:
     rules = Wiring(
         {"tokens": "tokens", "memory": "encoder:memory"}, "logits", (2,), {"ids": "ids"}, 1, 0, 20
     )
-    with BundleDevice(Ort(), rules).open(parts, threads=1) as session:
+    with BundleDevice(Ort(), rules).open(components, threads=1) as session:
         found = [session.run({"ids": bundles.ids(w)[None]})[0][0] for w in sources]
     return [[int(t) for t in row if t not in (-1, 2)] for row in found]
 
@@ -126,14 +126,14 @@ def test_the_loss_of_a_trial_is_that_of_its_files(tuned: Path) -> None:
     state = api.state_of(tuned / "run")
     (number,) = {n for n, t in state.trials.items() if "report" in t.measurements and n} or {0}
     saved = api.export(tuned / "run", tuned / "out" / "m.onnx", trial=number)
-    assert sorted(saved.parts) == ["decoder", "encoder"]
+    assert sorted(saved.components) == ["decoder", "encoder"]
     assert saved.size_bytes == state.trials[number].size_bytes
     rows = split_rows(40, calibration=6, evaluation=12, report=10, seed=0)["report"]
     words = bundles.words(40, shortest=6, longest=6)
     sources = [words[row] for row in rows]
-    given = {name: tuned / f"tiny-{name}.onnx" for name in saved.parts}
+    given = {name: tuned / f"tiny-{name}.onnx" for name in saved.components}
     want = generated(given, sources)
-    got = generated({name: Path(path) for name, path in saved.parts.items()}, sources)
+    got = generated({name: Path(path) for name, path in saved.components.items()}, sources)
     rates = [min(1.0, edit_distance(a, b) / max(len(a), 1)) for a, b in zip(want, got, strict=True)]
     measured = state.trials[number].measurements["report"]
     assert measured.loss.value == pytest.approx(np.mean(rates), abs=1e-6)
@@ -171,11 +171,11 @@ def test_one_model_is_quantized_analysed_and_diagnosed(tmp_path: Path) -> None:
     config = write_run(tmp_path)
     settings = {"config": config, "quantize__mode": "dynamic"}
     saved = api.quantize(None, tmp_path / "small.onnx", **settings)
-    assert {Path(p).name for p in saved.parts.values()} == {
+    assert {Path(p).name for p in saved.components.values()} == {
         "small-encoder.onnx",
         "small-decoder.onnx",
     }
-    assert generated({n: Path(p) for n, p in saved.parts.items()}, ["abc"])[0]
+    assert generated({n: Path(p) for n, p in saved.components.items()}, ["abc"])[0]
     api.analyze(None, out=tmp_path / "analysis", config=config)
     ranked = json.loads((tmp_path / "analysis" / "analysis.json").read_text())
     names = [layer["name"] for layer in ranked["model"]["layers"]]

@@ -1,4 +1,4 @@
-"""Greedy generation with a bundle's parts, alone and along another model's tokens."""
+"""Greedy generation with a bundle's components, alone and along another model's tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, DeviceError, ModelError
 from seqto.model.bundle import merge
 from seqto.model.files import to_bytes
-from seqto.model.generation import Generator, Part, softmax
+from seqto.model.generation import Component, Generator, softmax
 from seqto.model.wiring import Wiring
 from seqto.records import InputSpec
 
@@ -123,10 +123,10 @@ def test_the_choices_along_are_those_of_the_other_model() -> None:
     assert (choices[: len(own)] != own).any()
 
 
-def _constant(logits: list[float]) -> dict[str, Part]:
+def _constant(logits: list[float]) -> dict[str, Component]:
     value = np.array([logits], np.float32)
     tokens = InputSpec("tokens", (None, None), "int64")
-    return {"decoder": Part({"tokens": tokens}, lambda _feeds: {"logits": value})}
+    return {"decoder": Component({"tokens": tokens}, lambda _feeds: {"logits": value})}
 
 
 def test_no_token_ends_a_sequence_before_min_length() -> None:
@@ -143,8 +143,10 @@ def test_a_sequence_ends_at_max_length() -> None:
 
 def test_logits_of_a_shape_that_is_none_are_refused() -> None:
     rules = Wiring({"tokens": "tokens"}, "logits", (0,), start=1)
-    parts = _constant([0.0, 1.0])
-    flat = Part(parts["decoder"].inputs, lambda _feeds: {"logits": np.zeros(3, np.float32)})
+    components = _constant([0.0, 1.0])
+    flat = Component(
+        components["decoder"].inputs, lambda _feeds: {"logits": np.zeros(3, np.float32)}
+    )
     with pytest.raises(ModelError, match=r"has shape \[3\]"):
         Generator(rules, {"decoder": flat}).generate(np.array([1]))
 

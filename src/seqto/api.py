@@ -59,7 +59,7 @@ class Result:
 class SavedModel:
     """A model that `quantize` or `export` has written.
 
-    `path` is its file, or, of a bundle, that of its first part; `parts` has all of them.
+    `path` is its file, or, of a bundle, that of its first component; `components` has all of them.
     """
 
     path: str
@@ -67,7 +67,7 @@ class SavedModel:
     sha256: str
     layers: int  # that are not float32
     trial: int | None = None  # None: quantized without a run
-    parts: Mapping[str, str] = field(default_factory=dict)  # of a bundle: part → file
+    components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: name → file
 
 
 # ----------------------------------------------------------------------------------- with settings
@@ -220,17 +220,17 @@ def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
 def _save(
     output: Path, data: bytes, sources: Sequence[Path], *, layers: int, trial: int | None = None
 ) -> SavedModel:
-    """Write a model to its file or, a bundle, to one file a part; nothing of the user's is lost."""
+    """Write a model to its file, or to one file a component; nothing of the user's is lost."""
     files = files_of(output, data)
     for path in files:
         for source in sources:
             check_output(path, source)
     for path, content in files.items():
         write_file(path, content, error=ConfigError)
-    parts = dict(zip(split_bytes(data), map(str, files), strict=False))
+    components = dict(zip(split_bytes(data), map(str, files), strict=False))
     size = sum(map(len, files.values()))
     digest = hashlib.sha256(data).hexdigest()
-    return SavedModel(str(next(iter(files))), size, digest, layers, trial, parts)
+    return SavedModel(str(next(iter(files))), size, digest, layers, trial, components)
 
 
 # ---------------------------------------------------------------------------------- of run folders

@@ -1,7 +1,7 @@
 """What the float model is fed while it is calibrated and analysed.
 
-A model is fed its samples. A bundle is fed what its parts are fed while the float model generates:
-one merged graph, so each step of the decoder comes with the feeds of the encoder.
+A model is fed its samples. A bundle is fed what its components are fed while the float model
+generates: one merged graph, so each step of the decoder comes with the feeds of the encoder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seqto.data.store import SampleStore
 from seqto.model import bundle
 from seqto.model.batch import Batch
 from seqto.model.files import to_bytes
-from seqto.model.generation import Arrays, Generator, Part
+from seqto.model.generation import Arrays, Component, Generator
 from seqto.model.ort_session import open_session
 from seqto.model.prepare import declared_inputs
 from seqto.model.wiring import DECODER, ENCODER, IDS, Wiring
@@ -75,8 +75,11 @@ class GenerationFeeds:
 
     @cached_property
     def _generator(self) -> Generator:
-        parts = {name: _float_part(part) for name, part in bundle.split(self._proto).items()}
-        return Generator(self._wiring, parts)
+        components = {
+            name: _float_component(component)
+            for name, component in bundle.split(self._proto).items()
+        }
+        return Generator(self._wiring, components)
 
     def calibration(self) -> Iterator[Batch]:
         for row in range(self._store.rows(CALIBRATION)):
@@ -112,12 +115,12 @@ def model_feeds(store: SampleStore, proto: Any, wiring: Wiring | None) -> ModelF
     return SampleFeeds(store) if wiring is None else GenerationFeeds(store, proto, wiring)
 
 
-def _float_part(proto: Any) -> Part:
-    """Open one part in ONNX Runtime, on one thread: several workers do this at a time."""
+def _float_component(proto: Any) -> Component:
+    """Open one component in ONNX Runtime, on one thread: several workers do this at a time."""
     session = open_session(to_bytes(proto), threads=1)
     outputs = [o.name for o in proto.graph.output]
 
     def run(feeds: Arrays) -> Arrays:
         return dict(zip(outputs, session.run(None, dict(feeds)), strict=True))
 
-    return Part({spec.name: spec for spec in declared_inputs(proto)}, run)
+    return Component({spec.name: spec for spec in declared_inputs(proto)}, run)

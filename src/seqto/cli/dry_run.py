@@ -83,7 +83,7 @@ def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[floa
         feeds = store.batch(CALIBRATION, 0, batch)
         size = sum(f.stat().st_size for f in Path(scratch).rglob("*") if f.is_file())
     # by its path: it may have external data beside it
-    files = {name: Path(path) for name, path in setup.fetched.parts.items()}
+    files = {name: Path(path) for name, path in setup.fetched.components.items()}
     device = device_for(setup.device, setup.wiring)
     opened = device.open(files or Path(setup.fetched.path), threads=1)
     with contextlib.closing(opened) as session:

@@ -1,4 +1,4 @@
-"""A device for bundles: each part runs on the inner device, and a run is a whole generation."""
+"""A device for bundles: its components run on the inner device, a run is a whole generation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from seqto.devices.device import Device, Session
 from seqto.errors import DeviceError
 from seqto.model import bundle
-from seqto.model.generation import Arrays, Generated, Generator, Part
+from seqto.model.generation import Arrays, Component, Generated, Generator
 from seqto.model.prepare import declared_inputs
 from seqto.model.wiring import DECODER, ENCODER, IDS, Wiring
 from seqto.records import Json, Layer
@@ -26,12 +26,12 @@ NO_TOKEN = -1  # fills the rows of shorter sequences
 OUTPUTS = ("tokens", "choices", "probabilities")  # of a session
 
 Reduce = Callable[[NDArray[Any]], NDArray[Any]]  # rows of probabilities → fewer numbers a row
-PartFiles = Mapping[str, Path | bytes]
+ComponentFiles = Mapping[str, Path | bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class BundleDevice:
-    """Opens all parts of a bundle on another device."""
+    """Opens all components of a bundle on another device."""
 
     inner: Device
     wiring: Wiring
@@ -41,20 +41,20 @@ class BundleDevice:
     def name(self) -> str:
         return self.inner.name
 
-    def open(self, model: bytes | Path | PartFiles, *, threads: int = 0) -> GenerationSession:
-        """Open a merged model, or the files of the parts as they were given."""
+    def open(self, model: bytes | Path | ComponentFiles, *, threads: int = 0) -> GenerationSession:
+        """Open a merged model, or the files of the components as they were given."""
         if isinstance(model, Path):
             model = model.read_bytes()
-        files: PartFiles = bundle.split_bytes(model) if isinstance(model, bytes) else model
+        files: ComponentFiles = bundle.split_bytes(model) if isinstance(model, bytes) else model
         if not files:
-            raise DeviceError("the model is no bundle of several parts", stage="load")
+            raise DeviceError("the model is no bundle of several components", stage="load")
         with contextlib.ExitStack() as stack:
-            parts = {}
+            components = {}
             for name, file in files.items():
                 session = stack.enter_context(self.inner.open(file, threads=threads))
-                parts[name] = _TimedPart(name, session, file)
+                components[name] = _TimedComponent(name, session, file)
             opened = stack.pop_all()
-        return GenerationSession(self.wiring, parts, reduce=self.reduce, close=opened.close)
+        return GenerationSession(self.wiring, components, reduce=self.reduce, close=opened.close)
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
         return self.inner.refuses(layer, scheme)
@@ -63,8 +63,8 @@ class BundleDevice:
         return self.inner.describe()
 
 
-class _TimedPart:
-    """One part's session, with the milliseconds of its runs."""
+class _TimedComponent:
+    """One component's session, with the milliseconds of its runs."""
 
     def __init__(self, name: str, session: Session, file: Path | bytes) -> None:
         import onnx
@@ -89,18 +89,20 @@ class _TimedPart:
 
 
 class GenerationSession:
-    """The loaded parts of a bundle. A run generates for the samples, one after the other."""
+    """The loaded components of a bundle. A run generates for the samples, one after the other."""
 
     def __init__(
         self,
         wiring: Wiring,
-        parts: Mapping[str, _TimedPart],
+        components: Mapping[str, _TimedComponent],
         *,
         reduce: Reduce,
         close: Callable[[], None],
     ) -> None:
-        self._wiring, self._parts, self._reduce, self._close = wiring, parts, reduce, close
-        self._generator = Generator(wiring, {n: Part(p.inputs, p.run) for n, p in parts.items()})
+        self._wiring, self._parts, self._reduce, self._close = wiring, components, reduce, close
+        self._generator = Generator(
+            wiring, {n: Component(p.inputs, p.run) for n, p in components.items()}
+        )
         self._phases: dict[str, list[float]] = {}  # of the generations that were timed
 
     def run(self, feeds: Arrays) -> list[NDArray[Any]]:
@@ -113,7 +115,7 @@ class GenerationSession:
                 tokens = np.asarray(followed[row], np.int64)
                 follow = tokens[tokens != NO_TOKEN]
             rows.append(self._padded(self._generator.generate(source, follow)))
-        return [np.stack(parts) for parts in zip(*rows, strict=True)]
+        return [np.stack(components) for components in zip(*rows, strict=True)]
 
     def _padded(self, found: Generated) -> tuple[NDArray[Any], ...]:
         length = self._wiring.max_length
@@ -126,9 +128,9 @@ class GenerationSession:
         return tokens, choices, signal
 
     def time_ms(self, feeds: Arrays) -> float:
-        """Generate once; return the milliseconds that the parts took."""
-        for part in self._parts.values():
-            part.milliseconds.clear()
+        """Generate once; return the milliseconds that the components took."""
+        for component in self._parts.values():
+            component.milliseconds.clear()
         self.run(feeds)
         decoder = self._parts[DECODER].milliseconds
         encoder = sum(self._parts[ENCODER].milliseconds) if ENCODER in self._parts else 0.0
@@ -136,8 +138,8 @@ class GenerationSession:
         if self._wiring.has_cache and len(decoder) > 1:
             self._phases.setdefault("prefill_ms", []).append(encoder + decoder[0])
             self._phases.setdefault("per_token_ms", []).append(float(np.mean(decoder[1:])))
-        for part in self._parts.values():
-            part.milliseconds.clear()
+        for component in self._parts.values():
+            component.milliseconds.clear()
         return whole
 
     def phases_ms(self) -> dict[str, float]:

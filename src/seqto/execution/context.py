@@ -63,9 +63,9 @@ class WorkerContext:
 
     @property
     def original(self) -> Path | dict[str, Path]:
-        """The float model as it was given: of a bundle, the files of its parts."""
-        parts = {name: self.files.path(ref) for name, ref in self.setup.parts.items()}
-        return parts or self.files.path(self.setup.original)
+        """The float model as it was given: of a bundle, the files of its components."""
+        files = {name: self.files.path(ref) for name, ref in self.setup.components.items()}
+        return files or self.files.path(self.setup.original)
 
     @cached_property
     def feeds(self) -> ModelFeeds:

@@ -30,7 +30,9 @@ class WorkerSetup:
     task: Json | None = None  # None: the task stays in the main process, which gets raw outputs
     max_opset: int | None = None
     labelled_task: Json | None = None  # for the labelled split, where the thresholds differ
-    parts: Mapping[str, FileRef] = field(default_factory=dict)  # of a bundle, as they were given
+    components: Mapping[str, FileRef] = field(
+        default_factory=dict
+    )  # of a bundle, as they were given
     wiring: Json | None = None  # of a bundle
 
 
@@ -236,7 +238,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class ModelSaved:
-    files: Mapping[str, FileRef]  # by part; of an ordinary model one, without a name
+    files: Mapping[str, FileRef]  # by component; of an ordinary model one, without a name
 
 
 @dataclass(frozen=True, slots=True)

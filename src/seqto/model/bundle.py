@@ -1,9 +1,10 @@
 """Several models that are tuned as one: merged into one graph, and taken apart again.
 
-A bundle (an encoder and a decoder, say) is one model file for everything that plans: its parts are
-disjoint graphs whose names begin with the part's name and a slash (`encoder/…`, `decoder/…`). Where
-it runs, and where it is written for the user, it is taken apart into one model per part, with the
-names that the user's files have. The names of the parts are in the merged model's metadata.
+A bundle (an encoder and a decoder, say) is one model file for everything that plans: its components
+are disjoint graphs whose names begin with the component's name and a slash (`encoder/…`,
+`decoder/…`). Where it runs, and where it is written for the user, it is taken apart into one model
+per component, with the names that the user's files have. The names of the components are in the
+merged model's metadata.
 """
 
 from __future__ import annotations
@@ -16,32 +17,34 @@ from typing import Any
 from seqto.errors import ModelError
 from seqto.model.files import opset_of, to_bytes
 
-PARTS_KEY = "seqto.bundle"  # of a merged model's metadata: the names of its parts
-PART_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+COMPONENTS_KEY = "seqto.bundle"  # of a merged model's metadata: the names of its components
+COMPONENT_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def merge(parts: Mapping[str, Any]) -> Any:
-    """Return one model that holds the graphs of all parts, side by side."""
+def merge(components: Mapping[str, Any]) -> Any:
+    """Return one model that holds the graphs of all components, side by side."""
     import onnx
 
-    for name in parts:
-        if not PART_NAME.fullmatch(name):
-            raise ModelError(f"part {name!r} of a bundle: use letters, digits, '_', '-' and '.'")
-    opset = max(opset_of(proto) for proto in parts.values())
+    for name in components:
+        if not COMPONENT_NAME.fullmatch(name):
+            raise ModelError(
+                f"component {name!r} of a bundle: use letters, digits, '_', '-' and '.'"
+            )
+    opset = max(opset_of(proto) for proto in components.values())
     graph = onnx.GraphProto(name="bundle")
     imports: dict[str, int] = {}
     ir_version = 8
-    for name, given in parts.items():
-        part = _prefixed(_at_opset(given, opset, name=name), name)
+    for name, given in components.items():
+        component = _prefixed(_at_opset(given, opset, name=name), name)
         for field in ("node", "input", "output", "initializer", "sparse_initializer"):
-            getattr(graph, field).extend(getattr(part.graph, field))
-        graph.value_info.extend(part.graph.value_info)
-        ir_version = max(ir_version, part.ir_version)
-        _add_imports(imports, part, name=name)
+            getattr(graph, field).extend(getattr(component.graph, field))
+        graph.value_info.extend(component.graph.value_info)
+        ir_version = max(ir_version, component.ir_version)
+        _add_imports(imports, component, name=name)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in imports.items()]
     merged = onnx.helper.make_model(graph, opset_imports=opsets)
     merged.ir_version = ir_version
-    set_parts(merged, parts)
+    set_components(merged, components)
     return merged
 
 
@@ -55,73 +58,77 @@ def _at_opset(proto: Any, opset: int, *, name: str) -> Any:
         return onnx.version_converter.convert_version(proto, opset)
     except Exception as error:  # the converter raises bare RuntimeErrors
         raise ModelError(
-            f"part {name!r} has opset {opset_of(proto)} and cannot be raised to {opset}, which "
-            f"another part has: {error}; export all parts with one opset"
+            f"component {name!r} has opset {opset_of(proto)} and cannot be raised to {opset}, "
+            f"which another component has: {error}; export all components with one opset"
         ) from error
 
 
-def _add_imports(imports: dict[str, int], part: Any, *, name: str) -> None:
-    for entry in part.opset_import:
+def _add_imports(imports: dict[str, int], component: Any, *, name: str) -> None:
+    for entry in component.opset_import:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if imports.setdefault(domain, entry.version) != entry.version:
             raise ModelError(
-                f"part {name!r} uses version {entry.version} of {domain!r}, another part "
-                f"{imports[domain]}: export all parts with the same version"
+                f"component {name!r} uses version {entry.version} of {domain!r}, another component "
+                f"{imports[domain]}: export all components with the same version"
             )
 
 
 def _prefixed(proto: Any, name: str) -> Any:
-    """Return a copy whose names, also those of open sizes, begin with the part's name."""
+    """Return a copy whose names, also those of open sizes, begin with the component's name."""
     import onnx
 
-    part = onnx.inliner.inline_local_functions(proto) if proto.functions else onnx.ModelProto()
+    component = onnx.inliner.inline_local_functions(proto) if proto.functions else onnx.ModelProto()
     if not proto.functions:
-        part.CopyFrom(proto)
-    constants = {t.name for t in part.graph.initializer}
-    inputs = [i for i in part.graph.input if i.name not in constants]
-    del part.graph.input[:]
-    part.graph.input.extend(inputs)
-    _rename(part.graph, lambda old: f"{name}/{old}")
-    return part
+        component.CopyFrom(proto)
+    constants = {t.name for t in component.graph.initializer}
+    inputs = [i for i in component.graph.input if i.name not in constants]
+    del component.graph.input[:]
+    component.graph.input.extend(inputs)
+    _rename(component.graph, lambda old: f"{name}/{old}")
+    return component
 
 
-def set_parts(proto: Any, names: Iterable[str]) -> None:
-    """Note the names of a merged model's parts in its metadata; no names: it is no bundle."""
-    kept = [(p.key, p.value) for p in proto.metadata_props if p.key != PARTS_KEY]
+def set_components(proto: Any, names: Iterable[str]) -> None:
+    """Note the names of a merged model's components in its metadata; no names: it is no bundle."""
+    kept = [(p.key, p.value) for p in proto.metadata_props if p.key != COMPONENTS_KEY]
     del proto.metadata_props[:]
     joined = " ".join(names)
-    for key, value in [*kept, *([(PARTS_KEY, joined)] if joined else [])]:
+    for key, value in [*kept, *([(COMPONENTS_KEY, joined)] if joined else [])]:
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
 
 
-def parts_of(proto: Any) -> tuple[str, ...]:
-    """Return the names of a merged model's parts; () where it is an ordinary model."""
-    found = next((p.value for p in proto.metadata_props if p.key == PARTS_KEY), "")
+def components_of(proto: Any) -> tuple[str, ...]:
+    """Return the names of a merged model's components; () where it is an ordinary model."""
+    found = next((p.value for p in proto.metadata_props if p.key == COMPONENTS_KEY), "")
     return tuple(found.split())
 
 
 def split(proto: Any) -> dict[str, Any]:
-    """Return the parts of a merged model, each a model with the names that its file had."""
-    return {name: _part(proto, name) for name in parts_of(proto)}
+    """Return the components of a merged model, each a model with the names that its file had."""
+    return {name: _component(proto, name) for name in components_of(proto)}
 
 
 def split_bytes(data: bytes) -> dict[str, bytes]:
-    """Return the parts of a serialized merged model; {} where it is an ordinary one."""
+    """Return the components of a serialized merged model; {} where it is an ordinary one."""
     import onnx
 
-    return {name: to_bytes(part) for name, part in split(onnx.load_from_string(data)).items()}
+    return {
+        name: to_bytes(component) for name, component in split(onnx.load_from_string(data)).items()
+    }
 
 
 def files_of(path: Path, data: bytes) -> dict[Path, bytes]:
     """Return the files that a model is written to: m.onnx, or m-encoder.onnx and m-decoder.onnx."""
-    parts = split_bytes(data)
-    named = {path.with_name(f"{path.stem}-{name}{path.suffix}"): x for name, x in parts.items()}
+    components = split_bytes(data)
+    named = {
+        path.with_name(f"{path.stem}-{name}{path.suffix}"): x for name, x in components.items()
+    }
     return named or {path: data}
 
 
-def _part(proto: Any, name: str) -> Any:
-    """Collect what one part's outputs depend on: parts share constants at most."""
+def _component(proto: Any, name: str) -> Any:
+    """Collect what one component's outputs depend on: components share constants at most."""
     import onnx
 
     prefix = f"{name}/"
@@ -143,11 +150,11 @@ def _part(proto: Any, name: str) -> Any:
     own.initializer.extend(t for t in graph.initializer if t.name in needed)
     own.sparse_initializer.extend(t for t in graph.sparse_initializer if t.values.name in needed)
     _rename(own, lambda old: old.removeprefix(prefix))
-    part = onnx.ModelProto()
-    part.CopyFrom(proto)
-    part.graph.CopyFrom(own)
-    set_parts(part, ())
-    return part
+    component = onnx.ModelProto()
+    component.CopyFrom(proto)
+    component.graph.CopyFrom(own)
+    set_components(component, ())
+    return component
 
 
 def _read_by(node: Any) -> list[str]:

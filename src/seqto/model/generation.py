@@ -1,4 +1,4 @@
-"""Greedy generation with the parts of a bundle: an encoder, if there is one, and a decoder's loop.
+"""Greedy generation with a bundle: an encoder, if there is one, and a decoder's loop.
 
 One sequence at a time, so that nothing is padded (a dynamic model answers differently in a batch).
 """
@@ -32,17 +32,17 @@ from seqto.model.wiring import (
 from seqto.records import InputSpec
 
 Arrays = Mapping[str, NDArray[Any]]
-RunPart = Callable[[Arrays], Arrays]  # inputs by name → outputs by name
+RunComponent = Callable[[Arrays], Arrays]  # inputs by name → outputs by name
 Tokens = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Component:
     """One model of a bundle, ready to run."""
 
     inputs: Mapping[str, InputSpec]
-    run: RunPart
+    run: RunComponent
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ class Generated:
 
 
 class Generator:
-    """Runs the loop of a bundle's parts."""
+    """Runs the loop of a bundle's components."""
 
-    def __init__(self, wiring: Wiring, parts: Mapping[str, Part]) -> None:
-        self.wiring, self._parts = wiring, parts
+    def __init__(self, wiring: Wiring, components: Mapping[str, Component]) -> None:
+        self.wiring, self._parts = wiring, components
 
     def generate(self, source: Tokens, follow: Tokens | None = None) -> Generated:
         """Generate for one source of ids.
@@ -134,7 +134,7 @@ class Generator:
             logits[list(self.wiring.stop)] = -np.inf
         return int(np.argmax(logits))
 
-    # -------------------------------------------------------------------------------- the parts
+    # ------------------------------------------------------------------------------- components
 
     def _encoder_feeds(self, source: Tokens) -> Arrays:
         return {

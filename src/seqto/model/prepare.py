@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqto.errors import ModelError
-from seqto.model.bundle import parts_of, set_parts
+from seqto.model.bundle import components_of, set_components
 from seqto.model.files import PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
 from seqto.model.layers import WEIGHTED_OPS, list_layers
 from seqto.records import InputSpec, Layer
@@ -76,7 +76,7 @@ def prepare(original: Any, *, name: str = "model", max_opset: int | None = None)
     fold_constant_nodes(proto)
     unshare_weights(proto)
     shorten_tensor_names(proto)
-    set_parts(proto, parts_of(original))
+    set_components(proto, components_of(original))
     inputs = input_specs(proto)
     layers = tuple(list_layers(proto))
     if not any(layer.weight for layer in layers):
@@ -257,10 +257,10 @@ def shorten_tensor_names(proto: Any) -> None:
 def input_specs(proto: Any) -> tuple[InputSpec, ...]:
     """Return the inputs that samples are fed to.
 
-    What flows from part to part of a bundle has axes of its own: samples are not stacked there.
+    What flows between a bundle's components has axes of its own: samples are not stacked there.
     """
     specs = declared_inputs(proto)
-    return tuple(specs) if parts_of(proto) else _of_one_batch(specs)
+    return tuple(specs) if components_of(proto) else _of_one_batch(specs)
 
 
 def declared_inputs(proto: Any) -> list[InputSpec]:

@@ -1,4 +1,4 @@
-"""What the inputs of a bundle's parts are fed while it generates: a word for each input.
+"""What the inputs of a bundle's components are fed while it generates: a word for each input.
 
     encoder                       decoder
     ids       the source's ids    tokens          start token, or the source, and all tokens so far
@@ -33,12 +33,12 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     DECODER: (TOKENS, NEW, POSITIONS, TOKEN_MASK, SOURCE, MASK, PADDING, ZEROS),
 }
 
-Names = Mapping[str, tuple[str, ...]]  # part → names of its inputs or outputs
+Names = Mapping[str, tuple[str, ...]]  # component → names of its inputs or outputs
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What each input of a bundle's parts is fed, and when a sequence ends."""
+    """What each input of a bundle's components is fed, and when a sequence ends."""
 
     decoder: Mapping[str, str]  # input → word
     logits: str  # the decoder's output: [1, vocabulary] or [1, tokens, vocabulary]
@@ -69,18 +69,18 @@ class Wiring:
         return cls(**{**data, "stop": tuple(data["stop"])})
 
     def check(self, inputs: Names, outputs: Names) -> None:
-        """Refuse what does not fit the parts of a bundle."""
+        """Refuse what does not fit the components of a bundle."""
         given = {DECODER: self.decoder, **({ENCODER: self.encoder} if self.encoder else {})}
-        for part in given:
-            if part not in inputs:
+        for component in given:
+            if component not in inputs:
                 known = ", ".join(inputs)
-                raise ConfigError(f"[task.{part}] is set, but model.bundle has only {known}")
-        for part in inputs:
-            if part not in given:
-                raise ConfigError(f"[task.{part}] is missing: say what the {part} is fed")
-            _check_inputs(part, given[part], inputs[part])
-            for name, word in given[part].items():
-                _check_word(f"task.{part}.{name}", part, word, outputs)
+                raise ConfigError(f"[task.{component}] is set, but model.bundle has only {known}")
+        for component in inputs:
+            if component not in given:
+                raise ConfigError(f"[task.{component}] is missing: say what the {component} is fed")
+            _check_inputs(component, given[component], inputs[component])
+            for name, word in given[component].items():
+                _check_word(f"task.{component}.{name}", component, word, outputs)
         if self.logits not in outputs[DECODER]:
             near = nearest(self.logits, list(outputs[DECODER]))
             raise ConfigError(
@@ -89,28 +89,28 @@ class Wiring:
             )
 
 
-def _check_inputs(part: str, words: Mapping[str, str], names: tuple[str, ...]) -> None:
+def _check_inputs(component: str, words: Mapping[str, str], names: tuple[str, ...]) -> None:
     for name in words:
         if name not in names:
             raise ConfigError(
-                f"task.{part}.{name} is no input of the {part}{nearest(name, list(names))}: it "
-                f"has {', '.join(names)}"
+                f"task.{component}.{name} is no input of the {component}"
+                f"{nearest(name, list(names))}: it has {', '.join(names)}"
             )
     for name in names:
         if name not in words:
             raise ConfigError(
-                f"task.{part}.{name} is missing: say what this input of the {part} is fed, one of "
-                + _known(part)
+                f"task.{component}.{name} is missing: say what this input is fed, one of "
+                + _known(component)
             )
 
 
-def _check_word(dotted: str, part: str, word: str, outputs: Names) -> None:
+def _check_word(dotted: str, component: str, word: str, outputs: Names) -> None:
     link, _, name = word.partition(":")
-    if word in WORDS[part]:
+    if word in WORDS[component]:
         return
-    if part == ENCODER or link not in (FROM_ENCODER, CARRIED):
-        near = nearest(word, WORDS[part])
-        raise ConfigError(f"{dotted} = {word!r} is none of {_known(part)}{near}")
+    if component == ENCODER or link not in (FROM_ENCODER, CARRIED):
+        near = nearest(word, WORDS[component])
+        raise ConfigError(f"{dotted} = {word!r} is none of {_known(component)}{near}")
     found = outputs.get(ENCODER if link == FROM_ENCODER else DECODER, ())
     if name not in found:
         raise ConfigError(
@@ -119,6 +119,6 @@ def _check_word(dotted: str, part: str, word: str, outputs: Names) -> None:
         )
 
 
-def _known(part: str) -> str:
-    links = (f"{FROM_ENCODER}:OUTPUT", f"{CARRIED}:OUTPUT") if part == DECODER else ()
-    return ", ".join((*WORDS[part], *links))
+def _known(component: str) -> str:
+    links = (f"{FROM_ENCODER}:OUTPUT", f"{CARRIED}:OUTPUT") if component == DECODER else ()
+    return ", ".join((*WORDS[component], *links))

@@ -17,7 +17,7 @@ def save_recommended(
 ) -> tuple[list[str], list[str]]:
     """Write models/trial-N.onnx for every recommended trial; remove those of other trials.
 
-    The parts of a bundle are files of their own: models/trial-N-encoder.onnx.
+    The components of a bundle are files of their own: models/trial-N-encoder.onnx.
     Returns sentences: files that are not ours and were left, models that cannot be rebuilt.
     """
     chosen = {_name(n): trials[n] for n in sorted(set(picks))}

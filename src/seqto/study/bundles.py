@@ -21,18 +21,18 @@ SEQUENCE = InputSpec(IDS, (1, None), "int64")
 
 def sample_inputs(fetched: Fetched) -> tuple[InputSpec, ...]:
     """Return the inputs that samples are made for: those of the model, or a bundle's source."""
-    return (SEQUENCE,) if fetched.parts else input_specs(model_files.load(fetched.path))
+    return (SEQUENCE,) if fetched.components else input_specs(model_files.load(fetched.path))
 
 
 def wiring_of(fetched: Fetched, task: Task) -> Wiring | None:
-    """Return how a bundle's parts are fed; None for an ordinary model."""
+    """Return how a bundle's components are fed; None for an ordinary model."""
     if not isinstance(task, GenerationTask):
-        if fetched.parts:
+        if fetched.components:
             raise ConfigError(
                 'model.bundle is set, but the task does not generate: set task.kind = "seq2seq"'
             )
         return None
-    if not fetched.parts:
+    if not fetched.components:
         raise ConfigError(
             "the task generates sequences: name the files of the encoder and the decoder in "
             "[model.bundle] (a decoder alone continues its source)"

@@ -58,7 +58,10 @@ def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, Lo
         task=portable_form(setup.task),
         max_opset=setup.settings.constraints.max_opset,
         labelled_task=None if scored is None else portable_form(scored),
-        parts={name: files.put(p) for name, p in zip(setup.fetched.parts, given, strict=False)},
+        components={
+            name: files.put(path)
+            for name, path in zip(setup.fetched.components, given, strict=False)
+        },
         wiring=None if setup.wiring is None else setup.wiring.to_json(),
     )
     return worker, files

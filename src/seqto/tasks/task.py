@@ -174,7 +174,7 @@ class GenerationTask(Protocol):
     """A task whose answers a bundle generates, with the tokens of a tokenizer."""
 
     def make_wiring(self) -> Wiring:
-        """Return how the bundle's parts are fed."""
+        """Return how the bundle's components are fed."""
         ...
 
     def for_tokenizer(self, table: Mapping[str, Any]) -> GenerationTask:

@@ -14,7 +14,7 @@ from seqto.data.store import SampleStore
 from seqto.errors import ModelError
 from seqto.execution.local.pool import Pool
 from seqto.execution.local.worker_process import Channel
-from seqto.model.bundle import merge, parts_of
+from seqto.model.bundle import components_of, merge
 from seqto.model.compare import same_answers
 from seqto.model.files import load, to_bytes
 from seqto.model.wiring import Wiring
@@ -34,7 +34,7 @@ def moved_answers(
 ) -> float:
     """Return how far a prepared model's answers are from the original's, by the outputs' spread.
 
-    `original`: the model's file; of a bundle, those of its parts, with their `wiring`.
+    `original`: the model's file; of a bundle, those of its components, with their `wiring`.
     """
     job: Json = {"prepared": str(prepared), "samples": str(samples)}
     job["original"] = [str(path) for path in original]
@@ -61,7 +61,7 @@ def compare_here(
     given: bytes | str = str(original[0])
     if model is not None:
         given = to_bytes(
-            merge({n: load(p) for n, p in zip(parts_of(model), original, strict=True)})
+            merge({n: load(p) for n, p in zip(components_of(model), original, strict=True)})
         )
     return same_answers(given, prepared.read_bytes(), feeds)
 

@@ -14,20 +14,20 @@ from seqto.model.sources.source import Fetched
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Part (`encoder`, `decoder`) → path of an .onnx file."""
+    """Component (`encoder`, `decoder`) → path of an .onnx file."""
 
-    parts: Mapping[str, str]
+    components: Mapping[str, str]
 
     def fetch(self) -> Iterator[Fetched]:
-        for name, path in self.parts.items():
+        for name, path in self.components.items():
             if not isinstance(path, str):
                 raise ConfigError(f"model.bundle.{name} = {path!r} is no path")
-        paths = {name: next(File(path).fetch()).path for name, path in self.parts.items()}
-        origin = {"kind": "bundle", "parts": dict(paths)}
-        yield Fetched(self._name(), next(iter(paths.values())), origin, parts=paths)
+        paths = {name: next(File(path).fetch()).path for name, path in self.components.items()}
+        origin = {"kind": "bundle", "components": dict(paths)}
+        yield Fetched(self._name(), next(iter(paths.values())), origin, components=paths)
 
     def _name(self) -> str:
         """Return what the files' names begin with: aren-encoder and aren-decoder are aren."""
-        stems = [Path(path).stem for path in self.parts.values()]
+        stems = [Path(path).stem for path in self.components.values()]
         shared = os.path.commonprefix(stems).rstrip("-_. ")  # noqa: RUF071  (names, no paths)
         return shared or "+".join(stems)

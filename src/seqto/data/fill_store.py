@@ -18,7 +18,7 @@ from seqto.records import InputSpec, Json, Sample
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from seqto.records import Label
+    from seqto.records import Array, Label
 
 
 def fill(

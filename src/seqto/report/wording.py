@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from seqto.record import events
 from seqto.record.trial import main_score
 from seqto.records import Json, ScoreKind
 from seqto.selection.objectives import OBJECTIVES
@@ -204,7 +205,9 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             "The inputs were random numbers, not real samples: "
             "losses only say how far outputs move, not how good the answers are."
         )
-    found += [f["message"] for f in report["findings"] if f["kind"] == "task"]
+    found += [
+        f["message"] for f in report["findings"] if f["kind"] in (events.TASK, events.OBJECTIVES)
+    ]
     missing = [OBJECTIVES[n].label for n in report["objectives"] if n not in report["ranked_by"]]
     if missing and report["ranked_by"] and report["status"] != "running":
         found.append(

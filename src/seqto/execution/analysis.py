@@ -34,7 +34,7 @@ def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
 def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Figures:
     store = worker.store
     rows = min(job.samples, store.rows(CALIBRATION))
-    step = store.fixed_batch or 1
+    step = store.feed_rows(1)
     feeds = (store.batch(CALIBRATION, i, min(i + step, rows)) for i in range(0, rows, step))
     assembler = worker.assembler_of(job.plan)
     errors = layer_errors(assembler, job.plan, feeds, exact=False, alive=signals.alive)
@@ -42,13 +42,10 @@ def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Fig
 
 
 def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
-    store = worker.store
-    step = store.fixed_batch or 1  # a fixed batch stays whole
-    rows = max(step, min(job.samples, store.rows(CALIBRATION)) // step * step)
     scene = Scene(
         worker.assembler_of(job.plan),
         job.plan,
-        [store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)],
+        worker.store.alike(CALIBRATION, job.samples),
         worker.device,
         worker.exact,
         alive=signals.alive,

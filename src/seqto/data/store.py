@@ -281,6 +281,14 @@ class SampleStore:
                 chosen = range(start, min(start + step, rows))
                 yield from (run.batch for run in self.runs(CALIBRATION, chosen))
 
+    def usual_and_long(self, split: str) -> tuple[int, int | None]:
+        """Return rows that latency is measured on: of sequences, of median and 95 % length."""
+        if self.ragged is None or not self.rows(split):
+            return 0, None
+        lengths = self.ragged.lengths(np.arange(*self._span(split)))[:, 0]
+        order = np.argsort(lengths, kind="stable")
+        return int(order[len(order) // 2]), int(order[int(0.95 * (len(order) - 1))])
+
     def alike(self, split: str, rows: int) -> list[Batch]:
         """Return some rows in batches of one shape: those whose length is nearest to the median.
 

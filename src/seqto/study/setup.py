@@ -118,7 +118,9 @@ def make_setup(
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
-    device = plugins.build(plugins.DEVICES, device_json)
+    device = _with_fields(
+        plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
+    )
     if isinstance(device, CachingDevice):
         # compiled models are shared by this run's workers and go with the other caches
         device_json |= device.with_cache((out / "cache" / "compiled").resolve())

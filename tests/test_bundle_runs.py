@@ -76,7 +76,7 @@ def write_run(folder: Path, *, text: str = CONFIG, **settings: Any) -> Path:
     """Components, tokenizer, words and tune.toml in a folder."""
     bundles.write_bundle(folder, **settings)
     bundles.write_tokenizer(folder / "tokenizer.json")
-    words = bundles.words(40, shortest=6, longest=6)
+    words = bundles.words(40)
     rows = "".join(f"{word}\t{word[::-1]}|{word}\n" for word in words)
     (folder / "words.tsv").write_text(rows, encoding="utf-8")
     path = folder / "tune.toml"
@@ -129,7 +129,7 @@ def test_the_loss_of_a_trial_is_that_of_its_files(tuned: Path) -> None:
     assert sorted(saved.components) == ["decoder", "encoder"]
     assert saved.size_bytes == state.trials[number].size_bytes
     rows = split_rows(40, calibration=6, evaluation=12, report=10, seed=0)["report"]
-    words = bundles.words(40, shortest=6, longest=6)
+    words = bundles.words(40)
     sources = [words[row] for row in rows]
     given = {name: tuned / f"tiny-{name}.onnx" for name in saved.components}
     want = generated(given, sources)

@@ -124,6 +124,9 @@ class DataSettings:
     chunk: int = _help(
         "samples run between two checks of the time; 0: chosen from the model", 0, resume=True
     )
+    batch: int | None = _help(
+        "samples run together, as they will be served; absent: 1 for texts, else the fastest"
+    )
     max_bad_share: float = _help("largest share of unreadable samples that is tolerated", 0.05)
     preprocess: dict[str, Any] = field(
         default_factory=dict,
@@ -315,7 +318,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
 
 
 AT_LEAST_ONE = (
-    ("data", ("random", "calibration", "evaluation")),
+    ("data", ("random", "calibration", "evaluation", "batch")),
     ("analysis", ("samples",)),
     ("search", ("probes", "max_trials")),
     ("device", ("memory_mb", "batch")),

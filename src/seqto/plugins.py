@@ -28,6 +28,9 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "segmentation": "seqto.tasks.segmentation:Segmentation",
         "dense": "seqto.tasks.dense:Dense",
         "seq2seq": "seqto.tasks.seq2seq:Seq2Seq",
+        "text-classification": "seqto.tasks.text_classification:TextClassification",
+        "embedding": "seqto.tasks.embedding:Embedding",
+        "language-model": "seqto.tasks.language_model:LanguageModel",
     },
     STRATEGIES: {
         "stepwise": "seqto.search.strategies.stepwise:Stepwise",

@@ -41,6 +41,14 @@ class ModelFeeds(Protocol):
         """Return one batch, of at most so many samples."""
         ...
 
+    def usual(self, split: str) -> Batch:
+        """Return one sample that latency is measured on: of sequences, of median length."""
+        ...
+
+    def alike(self, split: str, rows: int) -> list[Batch]:
+        """Return some samples for looking at layers one by one."""
+        ...
+
     def repeats(self) -> Mapping[str, int]:
         """Return how often what begins with a name runs for one sample, where that is not once."""
         ...
@@ -56,12 +64,19 @@ class SampleFeeds:
         return self._store.calibration()
 
     def batches(self, split: str, rows: int) -> Iterator[Batch]:
-        step = self._store.fixed_batch or 1
+        step = self._store.feed_rows(1)
         for first in range(0, rows, step):
             yield self._store.batch(split, first, min(first + step, rows))
 
     def first(self, split: str, rows: int) -> Batch:
         return self._store.batch(split, 0, self._store.feed_rows(rows))
+
+    def usual(self, split: str) -> Batch:
+        row, _ = self._store.usual_and_long(split)
+        return self._store.pick(split, [row])
+
+    def alike(self, split: str, rows: int) -> list[Batch]:
+        return self._store.alike(split, rows)
 
     def repeats(self) -> Mapping[str, int]:
         return {}
@@ -90,12 +105,22 @@ class GenerationFeeds:
             yield from self._steps(split, row, most=ANALYSIS_STEPS)
 
     def first(self, split: str, rows: int) -> Batch:
-        """Return the middle step of the first sample: its prefix has the mean length."""
-        steps = list(self._all_steps(split, 0))
-        return steps[len(steps) // 2]
+        return self._middle(split, 0)
+
+    def usual(self, split: str) -> Batch:
+        return self._middle(split, self._store.usual_and_long(split)[0])
+
+    def alike(self, split: str, rows: int) -> list[Batch]:
+        return list(self.batches(split, rows))
 
     def repeats(self) -> Mapping[str, int]:
-        return {f"{DECODER}/": len(list(self._all_steps(CALIBRATION, 0)))}
+        row, _ = self._store.usual_and_long(CALIBRATION)
+        return {f"{DECODER}/": len(list(self._all_steps(CALIBRATION, row)))}
+
+    def _middle(self, split: str, row: int) -> Batch:
+        """Return the middle step of a sample: its prefix has the mean length."""
+        steps = list(self._all_steps(split, row))
+        return steps[len(steps) // 2]
 
     def _steps(self, split: str, row: int, *, most: int) -> Iterator[Batch]:
         steps = list(self._all_steps(split, row))

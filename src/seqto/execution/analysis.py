@@ -30,7 +30,7 @@ def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
     if not isinstance(worker.inner, ProfilingDevice):
         return Figures(attribute_times([], {}))
     assembler = worker.assembler_of(job.plan)
-    feeds = worker.feeds.first(CALIBRATION, 1)
+    feeds = worker.feeds.usual(CALIBRATION)
     rows = worker.inner.profile(assembler.assemble(job.plan).data, feeds, runs=job.runs)
     return Figures(attribute_times(rows, node_owners(assembler), repeats=worker.feeds.repeats()))
 
@@ -45,9 +45,6 @@ def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Fig
 
 
 def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
-    store = worker.store
-    step = store.fixed_batch or 1  # a fixed batch stays whole
-    rows = max(step, min(job.samples, store.rows(CALIBRATION)) // step * step)
     assembler = worker.assembler_of(job.plan)
     setup = worker.setup
     positions = (setup.output.position,) if worker.task is None else setup.sent
@@ -60,7 +57,7 @@ def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
     subject = Subject(
         assembler,
         job.plan,
-        list(worker.feeds.batches(CALIBRATION, rows)),
+        worker.feeds.alike(CALIBRATION, job.samples),
         worker.inner,
         worker.exact,
         alive=signals.alive,

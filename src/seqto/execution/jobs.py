@@ -233,7 +233,10 @@ class BatchChosen:
 class Timed:
     times_ms: tuple[tuple[float, ...], ...]  # the float model first; one a round
     throughput: tuple[float, ...] | None = None
-    phases_ms: tuple[Mapping[str, float], ...] = ()  # medians, of devices that tell them apart
+    # of sequences: tokens of the sample that is timed, of a long one, and the times of that
+    lengths: tuple[int, ...] | None = None
+    long_ms: tuple[tuple[float, ...], ...] | None = None
+    phases_ms: tuple[Mapping[str, float], ...] = ()  # of generation: medians, the float model first
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,7 @@ def _study(
         began=began,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
+        batch=setup.settings.data.batch,
     )
 
 

@@ -192,6 +192,12 @@ def int8_products(report: Mapping[str, Any]) -> str:
     return f"int8 products: saturate in 16 bits ({', '.join(plain(x) for x in hit)})"
 
 
+def task_guess(report: Mapping[str, Any]) -> str:
+    """'No task was named: taken for a detector, …' or nothing where one was."""
+    said = [f["message"] for f in report["findings"] if f["kind"] == "guess"]
+    return f"No task was named (task.kind): {said[-1]}" if said else ""
+
+
 def is_random(report: Mapping[str, Any]) -> bool:
     return bool(report["data"].get("kind") == "random")
 
@@ -204,6 +210,9 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             "The inputs were random numbers, not real samples: "
             "losses only say how far outputs move, not how good the answers are."
         )
+    guess = task_guess(report)
+    if guess and report["settings"].get("task", {}).get("kind") != "classification":
+        found.append(f"{guess}.")
     found += [f["message"] for f in report["findings"] if f["kind"] == "task"]
     missing = [OBJECTIVES[n].label for n in report["objectives"] if n not in report["ranked_by"]]
     if missing and report["ranked_by"] and report["status"] != "running":

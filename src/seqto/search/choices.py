@@ -139,14 +139,13 @@ def all_choices(
     only: Sequence[Scheme] = (),
     roundable: frozenset[str] = frozenset(),
     timed: bool = True,
-    exact: bool = False,
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Return layer → schemes it may have, and what is not offered.
 
     Where nobody asks for time (`timed`), integer kernels are left out: what is only stored as
-    integers takes the same bytes and does less damage. Where the device adds products exactly
-    (`exact`), weights that avoid saturation (p8, s7) have nothing to offer. Schemes that are asked
-    for (`only`) stay.
+    integers takes the same bytes and does less damage. Schemes that are asked for (`only`) stay.
+    Weights that cannot saturate (p8) are offered on every device: a file made of them gives the
+    same answers on CPUs whose kernels add products in 16 bits.
     """
     total = max(1, sum(weight_bytes.values()))
     choices: dict[str, tuple[Scheme, ...]] = {}
@@ -155,8 +154,6 @@ def all_choices(
         kept: list[Scheme] = [FP32]
         saved = weight_bytes.get(layer.name, 0) / 8 / total
         for scheme in _candidates(layer, constraints, only=only):
-            if exact and not only and scheme.weight in (P8, S7):
-                continue
             reason = (
                 unfit(layer, scheme, max_opset=constraints.max_opset)
                 or constraints.against(layer, scheme)

@@ -57,7 +57,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     roundable = frozenset(layer for layer, _ in workspace.assembler.rounded)
     tested = study.state.int8_products
     exact = tested is not None and tested.result == EXACT
-    menu, refused = offered_menu(setup, workspace.layers, roundable=roundable, exact=exact)
+    menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
     _note_refusals(study, [*refused, *_untyped(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
@@ -152,12 +152,11 @@ def default_plan(
 
 
 def offered_menu(
-    setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[str], exact: bool = False
+    setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[str]
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Layer → schemes that the strategy may choose from, before any is tried; and what is not.
 
-    `roundable`: the layers whose weights can be rounded for the output. `exact`: the device adds
-    products of 8-bit integers exactly.
+    `roundable`: the layers whose weights can be rounded for the output.
     """
     default, fixed = default_plan(setup.settings, layers)
     menu: dict[str, tuple[Scheme, ...]] = {
@@ -174,7 +173,6 @@ def offered_menu(
             only=[Scheme.parse(code) for code in setup.settings.search.menu],
             roundable=roundable,
             timed="latency" in setup.settings.search.objectives,
-            exact=exact,
         )
     menu.update({name: (scheme,) for name, scheme in fixed.items()})
     return menu, refused

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Outputs = Sequence[Array]
     Floats = NDArray[np.float64]
 
+RELATIVE_ERROR = "relative error"  # a task's word for a loss that is no share of things
 CHUNK_ROWS = 16  # samples that a task with large outputs decodes at a time: its `chunk_rows`
 
 

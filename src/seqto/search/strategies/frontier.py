@@ -72,6 +72,7 @@ class Frontier:
     objectives: tuple[str, ...] = ("loss", "size", "latency")
     tolerance: float = TOLERANCE  # loss that the user puts up with
     needs: ClassVar[frozenset[Need]] = frozenset((Need.WIDE_CHOICES, Need.LATENCY_TABLE))
+    plans_for: ClassVar[frozenset[str]] = frozenset(("loss", "size", "latency"))
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front

@@ -171,7 +171,8 @@ class SearchSettings:
     stop_loss: float = _help("stepwise: end at the first step that loses no more", 0.0, plugin=True)
     menu: tuple[str, ...] = _help("frontier, evolve: only these schemes", ())
     treatments: tuple[str, ...] = _help(
-        "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA", ("smooth-0.5",)
+        "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA, smooth-against=int8",
+        ("smooth-0.5", "smooth-insert=true-against=int8"),
     )
     tolerance: float = _help(
         "largest loss of the picks `small`, `fast` and `balanced`", TOLERANCE, resume=True

@@ -12,11 +12,11 @@ small      the smallest file within the tolerated loss
 fast       the fastest within the tolerated loss and 1.05 × the fully quantized model's bytes
 
 Where the fully quantized model did not run, the float model's bytes take its place as the limit.
-The study (what is timed again, confirmed, saved), the strategies (what they aim at) and the report
-take all of this from here.
+The study (what is timed again, confirmed, saved), the strategies (what they plan for) and the
+report take all of this from here.
 
-Losses on a few hundred samples differ by chance, and the best of many trials is partly the
-luckiest: `small`, `fast` and `balanced` want trials that will *probably* stay within the tolerated
+Losses on a few hundred samples differ by chance, and the lowest of many is partly low by chance:
+`small`, `fast` and `balanced` want trials that will *probably* stay within the tolerated
 loss on other samples (expected_loss.py), where there are any; "lose least" allows one standard
 error.
 """

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from seqto.calibration.gram import columns_of
 from seqto.data.store import SampleStore
-from seqto.devices import saturation
 from seqto.errors import DeviceError, ModelError
 from seqto.model import compare as model_compare
 from seqto.model import files as model_files
@@ -38,7 +37,6 @@ def describe(setup: RunSetup) -> str:
         setup,
         prepared.layers,
         roundable=frozenset(roundable if rounding_types(settings, setup.strategy) else ()),
-        exact=not stepwise and saturation.probe(setup.device)["result"] == saturation.EXACT,
     )
     judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
     sample_s, sample_bytes = _one_sample(setup, prepared)

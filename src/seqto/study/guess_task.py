@@ -34,7 +34,7 @@ def _guess(settings: Settings, path: str | Path) -> TaskGuess:
         return TaskGuess(CLASSIFICATION, "taken for a classifier: its settings are given")
     inputs, outputs = signature(model_files.load(path))
     wanted = settings.task.output
-    if wanted in outputs:
+    if wanted is not None and wanted in outputs:
         outputs = {wanted: outputs[wanted]}
     if not inputs or not outputs:  # what follows says what is wrong with such a model
         return TaskGuess(CLASSIFICATION, "taken for a classifier")

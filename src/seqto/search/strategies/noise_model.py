@@ -25,7 +25,7 @@ from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import S4, S8, U8, Arithmetic
+from seqto.schemes.types import P8, S4, S7, S8, U8, Arithmetic
 from seqto.schemes.weight_only import WeightOnly
 from seqto.search.space import Space
 
@@ -229,11 +229,12 @@ def derived_from(scheme: Scheme, *, exact: bool = False) -> Scheme | None:
     """Return the scheme whose weight noise this one shares, or None.
 
     Four bits are the same integers whether floats or integers flow in, and too small to saturate
-    a kernel. Where products are added exactly, u8 weights are about as fine as s8 ones.
+    a kernel. Where products are added exactly, other eight-bit weights have nothing to win: u8 ones
+    are about as fine as s8 ones, and those that cannot saturate no finer.
     """
     if not isinstance(scheme, StaticInt):
         return None
-    if exact and scheme.weight is U8:
+    if exact and scheme.weight in (U8, P8, S7):
         return dataclasses.replace(scheme, weight=S8)
     if scheme.weight is not S4:
         return None

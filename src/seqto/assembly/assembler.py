@@ -25,7 +25,7 @@ from seqto.schemes import integers
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.part import Part, PartScheme
 from seqto.schemes.scheme import Scheme, opset_needed, unfit
-from seqto.schemes.types import MINMAX, IntType
+from seqto.schemes.types import MINMAX, IntType, rounded_kind
 from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, is_complete
 
 
@@ -96,9 +96,11 @@ class Assembler:
         lost = self.weight(layer) - restored
         return bias_correction.corrected(self.node(layer), bias, lost=lost, mean=mean)
 
-    def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None:
+    def rounded_for_output(
+        self, layer: Layer, weight: IntType, *, block: int = 0
+    ) -> Quantized | None:
         """Integers with small output error, where calibration has made them."""
-        return self.rounded.get((layer.name, weight.name))
+        return self.rounded.get((layer.name, rounded_kind(weight, block)))
 
     def channel_axis(self, layer: Layer) -> int:
         return weight_axis(self.node(layer), len(self._given[layer.weight or ""].dims))

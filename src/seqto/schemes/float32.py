@@ -56,7 +56,14 @@ class Float32(Coded):
         self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
     ) -> Part:
         """Return the float model's own constants, not copies: they are the largest of all parts."""
+        import onnx
+
         del input_scale, correct_bias
+        if layer.table is not None:  # stored once; the product's side is made at load
+            w = layer.weight or ""
+            turned = onnx.helper.make_node("Transpose", [layer.table], [w], perm=[1, 0])
+            items = [constants.given(x) for x in (layer.table, layer.bias) if x]
+            return part_of(items, [turned], weight=w, bias=layer.bias or "")
         items = [constants.given(name) for name in (layer.weight, layer.bias) if name]
         return part_of(items, [], weight=layer.weight or "", bias=layer.bias or "")
 
@@ -66,3 +73,7 @@ class Float32(Coded):
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.write_float(node, layer, self)
+
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        del layer
+        graph.write_float(node, None, None)

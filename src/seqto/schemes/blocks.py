@@ -23,11 +23,12 @@ HALF_RANGE = (6.2e-5, 6.0e4)  # magnitudes that half precision has with all its 
 
 
 def quantize_blocks(values: Floats, to: IntType, *, axis: int, block: int) -> Quantized:
-    """Return a matrix's numbers rounded, blocks running along `axis`."""
+    """Return a matrix's numbers rounded, blocks running along `axis`; the last may be short."""
     rows = values if axis == 1 else values.T
+    length = rows.shape[1]
+    if length % block:  # the last block is a short one: zeros do not change its range
+        rows = np.pad(rows, ((0, 0), (0, -length % block)))
     count, columns = rows.shape
-    if columns % block:
-        raise ValueError(f"{columns} numbers are no multiple of {block}")
     data = np.empty((count, columns), to.dtype)
     scale = np.empty((count, columns // block), np.float32)
     zero = np.zeros((count, columns // block), to.dtype)
@@ -38,7 +39,7 @@ def quantize_blocks(values: Floats, to: IntType, *, axis: int, block: int) -> Qu
         best = _rounded_signed(blocks, to) if to.signed else _rounded_unsigned(blocks, to)
         data[part] = best[0].reshape(-1, columns)
         scale[part], zero[part] = best[1], best[2]
-    found = Quantized(data, scale, zero, 1, block)
+    found = Quantized(data[:, :length], scale, zero, 1, block)
     return found if axis == 1 else found.turned()
 
 

@@ -41,7 +41,8 @@ class Quantized:
     def restore(self) -> Floats:
         scale, zero = self.scale, self.zero_point.astype(np.float32)
         if self.block and self.axis is not None:
-            scale, zero = (np.repeat(x, self.block, axis=self.axis) for x in (scale, zero))
+            kept = np.arange(self.data.shape[self.axis]) // self.block
+            scale, zero = (np.take(x, kept, axis=self.axis) for x in (scale, zero))
         elif self.axis is not None:
             shape = [1] * self.data.ndim
             shape[self.axis] = -1

@@ -70,7 +70,7 @@ class NBit(Coded):
     def __post_init__(self) -> None:
         words = weight_words(self.weight, True, self.rounding, self.block)
         level = () if self.level is None else (f"level{self.level}",)
-        object.__setattr__(self, "code", "-".join((self.kind, *words, *level)))
+        object.__setattr__(self, "code", "-".join((self.kind, *words[:2], *level, *words[2:])))
         check_weight(self.code, self.weight, True, self.rounding, self.block)
         if self.weight not in (S8, S4, U4) or (self.weight.bits == 4) != bool(self.block):
             raise PlanError(f"{self.code}: use s8-channel, or s4 or u4 with a block")
@@ -120,7 +120,10 @@ class NBit(Coded):
             return table.TIED
         if self.level is not None and layer.table is not None:
             return table.TIED
-        return block_problem(layer, self.block or BLOCKS[0])
+        if self.level is not None or layer.table is not None:
+            return block_problem(layer, self.block or BLOCKS[0])
+        length = table.summed_length(layer)  # the last block may be a short one
+        return f"{length} numbers are less than a block" if length < self.block else None
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
         """Return the integers as the layer's own node has its weights; a table as its rows."""

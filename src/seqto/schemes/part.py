@@ -114,12 +114,10 @@ def check_weight(
     code: str, weight: IntType, per_channel: bool, rounding: Rounding, block: int = 0
 ) -> None:
     """Refuse combinations of weight type, granularity and rounding that cannot be made."""
-    if weight not in WEIGHTS:
+    if weight not in WEIGHTS and not (block and weight is U4):
         raise PlanError(f"{code}: weights cannot be {weight}")
     if block and weight.bits != 4:
         raise PlanError(f"{code}: blocks are of four bits: use channel")
-    if weight is U4 and not block:
-        raise PlanError(f"{code}: u4 goes by block")
     if per_channel:
         return
     if weight.bits == 4:

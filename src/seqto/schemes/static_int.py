@@ -34,7 +34,6 @@ from seqto.schemes.types import (
     MINMAX,
     RANGES,
     S8,
-    U4,
     U8,
     Arithmetic,
     IntType,
@@ -132,8 +131,6 @@ class StaticInt(Coded):
             return STORED_ONLY
         if layer.table is not None:
             return TIED
-        if self.weight is U4:
-            return "integer kernels take no blocks"
         return "no weight type is given" if self.weight is None else None
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:

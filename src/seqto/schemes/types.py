@@ -68,7 +68,7 @@ U16 = IntType("u16", "uint16", 16, 0, 65535, 0, 65535, 0, 65535, signed=False, o
 INT_TYPES: Mapping[str, IntType] = {t.name: t for t in (S8, S7, P8, U8, S4, U4, S16, U16)}
 
 
-WEIGHTS = (S8, S7, P8, U8, S4, U4)
+WEIGHTS = (S8, S7, P8, U8, S4)  # u4 goes by block: nbit alone has it
 
 
 BLOCKS = (32, 64, 128)  # numbers that share a scale; the n-bit kernel has these

@@ -42,7 +42,7 @@ tools:
 	@touch $@
 
 .venv/dev: .venv/bin/python pyproject.toml requirements.lock
-	$(BIN)/python $(PIP_INSTALL) -e '.[hub,detection,dev]'
+	$(BIN)/python $(PIP_INSTALL) -e '.[hub,detection,text,parquet,datasets,dev]'
 	@touch $@ .venv/runtime
 
 clean:

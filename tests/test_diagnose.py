@@ -17,14 +17,17 @@ from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.devices import saturation
 from seqto.devices.ort import Ort
-from seqto.diagnosis import explain, isolated_layers, measure
-from seqto.diagnosis.measure import Scene, gather
+from seqto.diagnosis import explain, isolated_layers, measure, measure_layers
+from seqto.diagnosis.measure import gather
 from seqto.diagnosis.remedies import cures, with_scheme_fields
+from seqto.diagnosis.subject import Subject
 from seqto.errors import PlanError
+from seqto.model import outputs as model_outputs
 from seqto.model.prepare import prepare
 from seqto.records import Json
 from seqto.schemes.types import INT_TYPES, S7
 from seqto.search.choices import default_schemes
+from seqto.tasks.task import Answers
 
 Floats = NDArray[np.float32]
 PRODUCTS = saturation.probe(Ort())
@@ -65,7 +68,7 @@ def _net(
     return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
 
 
-def _scene(
+def _subject(
     model: onnx.ModelProto,
     samples: Sequence[Floats],
     *,
@@ -73,7 +76,7 @@ def _scene(
     weight: str = "s8",
     activation: str = "u8",
     granularity: str = "channel",
-) -> Scene:
+) -> Subject:
     prepared = prepare(model)
     feeds: list[Mapping[str, NDArray[Any]]] = [{"x": x[None]} for x in samples]
     statistics = calibrate(prepared, lambda: feeds).statistics
@@ -84,13 +87,13 @@ def _scene(
         activation=INT_TYPES[activation],
         per_channel=granularity == "channel",
     )
-    return Scene(
+    return Subject(
         Assembler(prepared, statistics), Plan.of(schemes), feeds, Ort(), Ort(optimize=False)
     )
 
 
-def _diagnosed(scene: Scene) -> dict[str, Json]:
-    measured = {part: gather(part, scene) for part in measure.PARTS}
+def _diagnosed(subject: Subject) -> dict[str, Json]:
+    measured = {part: gather(part, subject) for part in measure.PARTS}
     found = explain.findings({**measured, "int8_products": PRODUCTS})
     assert all(f["event"] == "finding" and f["kind"] == "diagnosis" for f in found)
     return {f["figures"]["cause"]: f for f in found}
@@ -124,7 +127,7 @@ def _saturating() -> onnx.ModelProto:
 @pytest.mark.skipif(not SATURATES, reason="int8 products are exact here; see scripts/test-avx2")
 @pytest.mark.parametrize("activation", ["u8", "s8"])
 def test_saturating_kernels_are_named_with_their_layer_and_cure(activation: str) -> None:
-    found = _diagnosed(_scene(_saturating(), _uniform(4, 16), activation=activation))
+    found = _diagnosed(_subject(_saturating(), _uniform(4, 16), activation=activation))
     named = found["saturation"]
     assert named["layers"] == ["hot"]
     where = "on this device, which adds int8 products in 16 bits"
@@ -142,14 +145,14 @@ def test_saturating_kernels_are_named_with_their_layer_and_cure(activation: str)
 
 @pytest.mark.skipif(SATURATES, reason="int8 products saturate here")
 def test_kernels_that_do_not_saturate_are_not_accused() -> None:
-    found = _diagnosed(_scene(_saturating(), _uniform(4, 16)))
+    found = _diagnosed(_subject(_saturating(), _uniform(4, 16)))
     assert found["saturation"]["layers"] == []
 
 
 @pytest.mark.avx2
 def test_a_net_without_large_neighbours_saturates_nowhere() -> None:
     model = _net({"a": _even(16, 16), "b": _even(16, 16, seed=2)})
-    found = _diagnosed(_scene(model, _uniform(4, 16)))
+    found = _diagnosed(_subject(model, _uniform(4, 16)))
     assert found["saturation"]["layers"] == []
     assert "0 layers" in found["saturation"]["message"]
 
@@ -161,7 +164,7 @@ def test_a_cure_that_would_saturate_is_warned_of() -> None:
     matrix = np.full((16, 16), 0.05, np.float32)
     matrix[0] = 0.0
     matrix[0, 0] = 5.0
-    found = _diagnosed(_scene(_net({"hot": matrix}), _uniform(4, 16), granularity="tensor"))
+    found = _diagnosed(_subject(_net({"hot": matrix}), _uniform(4, 16), granularity="tensor"))
     assert found["saturation"]["layers"] == []
     assert found["ranges"]["layers"] == ["hot"]
     assert found["ranges"]["figures"]["saturating_per_channel"] == ["hot"]
@@ -169,15 +172,15 @@ def test_a_cure_that_would_saturate_is_warned_of() -> None:
 
 
 def test_dynamic_schemes_have_an_exact_twin_without_integer_kernels() -> None:
-    scene = _scene(_net({"a": _even(16, 16)}), _uniform(2, 16), mode="dynamic")
-    data = scene.assembler.assemble(scene.plan).data
+    subject = _subject(_net({"a": _even(16, 16)}), _uniform(2, 16), mode="dynamic")
+    data = subject.assembler.assemble(subject.plan).data
     twin = onnx.load_from_string(isolated_layers.in_float_arithmetic(data))
     assert "ConvInteger" in {n.op_type for n in onnx.load_from_string(data).graph.node}
     assert not {n.op_type for n in twin.graph.node} & {"ConvInteger", "MatMulInteger"}
-    (got,) = Ort().open(twin.SerializeToString()).run(scene.samples[0])
-    (want,) = Ort().open(data).run(scene.samples[0])
+    (got,) = Ort().open(twin.SerializeToString()).run(subject.samples[0])
+    (want,) = Ort().open(data).run(subject.samples[0])
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    assert _diagnosed(scene)["saturation"]["layers"] == []
+    assert _diagnosed(subject)["saturation"]["layers"] == []
 
 
 # ------------------------------------------------------------------------------------- ranges
@@ -197,7 +200,7 @@ def test_per_tensor_ranges_are_named_with_the_gain_of_a_scale_a_channel() -> Non
     bias = {"even": np.full(32, 2.5), "uneven": np.zeros(32), "last": np.full(32, 2.5)}
     layers = {"even": _even(32, 32), "uneven": _uneven(32, 32), "last": _even(32, 32, seed=4)}
     model = _net(layers, biases=bias)
-    found = _diagnosed(_scene(model, _uniform(4, 32), granularity="tensor"))
+    found = _diagnosed(_subject(model, _uniform(4, 32), granularity="tensor"))
     ranges = found["ranges"]
     assert ranges["layers"] == ["uneven"]
     figures = ranges["figures"]["layers"]["uneven"]
@@ -209,7 +212,7 @@ def test_per_tensor_ranges_are_named_with_the_gain_of_a_scale_a_channel() -> Non
 
 
 def test_weights_with_a_scale_a_channel_are_not_accused_of_their_ranges() -> None:
-    found = _diagnosed(_scene(_net({"uneven": _uneven(16, 16)}), _uniform(4, 16)))
+    found = _diagnosed(_subject(_net({"uneven": _uneven(16, 16)}), _uniform(4, 16)))
     assert found["ranges"]["layers"] == []
     assert "every weight has a scale a channel" in found["ranges"]["message"]
 
@@ -228,7 +231,7 @@ def _dying() -> onnx.ModelProto:
 
 
 def test_a_saturating_bias_is_named_with_its_layer_and_count() -> None:
-    bias = _diagnosed(_scene(_dying(), _uniform(4, 16), weight="u8"))["bias"]
+    bias = _diagnosed(_subject(_dying(), _uniform(4, 16), weight="u8"))["bias"]
     assert bias["layers"] == ["dead"]
     assert bias["message"].startswith("bias saturates: 1 layer, 1 value ")
     assert "denormals" in bias["message"]
@@ -241,9 +244,9 @@ def test_a_saturating_bias_is_named_with_its_layer_and_count() -> None:
 
 def test_a_float_bias_that_the_runtime_makes_int32_is_found_out() -> None:
     """ONNX Runtime quantizes float biases of static layers when it loads, and +1.0 turns -2³¹."""
-    scene = _scene(_dying(), _uniform(4, 16), weight="u8")
-    plan = with_scheme_fields(scene.plan, float_bias=True)
-    found = _diagnosed(dataclasses.replace(scene, plan=plan))
+    subject = _subject(_dying(), _uniform(4, 16), weight="u8")
+    plan = with_scheme_fields(subject.plan, float_bias=True)
+    found = _diagnosed(dataclasses.replace(subject, plan=plan))
     figures = found["bias"]["figures"]["layers"]["dead"]
     assert figures["exact_err"] < 0.05  # as a file it is without fault
     if figures["device_err"] < 2 * figures["exact_err"]:
@@ -255,7 +258,7 @@ def test_a_float_bias_that_the_runtime_makes_int32_is_found_out() -> None:
 
 
 def test_a_bias_that_raised_scales_hold_does_not_saturate() -> None:
-    bias = _diagnosed(_scene(_dying(), _uniform(4, 16), weight="s8"))["bias"]
+    bias = _diagnosed(_subject(_dying(), _uniform(4, 16), weight="s8"))["bias"]
     figures = bias["figures"]["layers"]["dead"]
     assert (figures["saturated"], figures["saturated_without_adjustment"]) == (0, 1)
     assert figures["raised_scales"] == 1
@@ -278,7 +281,7 @@ def test_activation_outliers_are_named_with_the_gain_of_clipping() -> None:
         biases={"spike": shift, "calm": np.zeros(2, np.float32)},
         side=128,
     )
-    outliers = _diagnosed(_scene(model, samples))["outliers"]
+    outliers = _diagnosed(_subject(model, samples))["outliers"]
     assert outliers["layers"] == ["spike"]
     figures = outliers["figures"]["layers"]["spike"]
     assert figures["outlier_ratio"] == pytest.approx(3.0 / 0.8, rel=0.05)
@@ -292,30 +295,72 @@ def test_activation_outliers_are_named_with_the_gain_of_clipping() -> None:
 
 def test_a_layers_damage_is_that_of_a_model_where_only_it_is_quantized() -> None:
     model = _net({"a": _uneven(16, 16), "b": _even(16, 16), "c": _uneven(16, 16)})
-    scene = _scene(model, _uniform(measure.DAMAGE_SAMPLES, 16), granularity="tensor")
-    damage = gather("damage", scene)["damage"]
-    float_run = isolated_layers.open_float(scene.assembler.prepared, ["y"])
-    want = [float_run(x)["y"] for x in scene.samples]
+    subject = _subject(model, _uniform(measure.DAMAGE_SAMPLES, 16), granularity="tensor")
+    damage = gather("damage", subject)["damage"]
+    float_run = isolated_layers.open_float(subject.assembler.prepared, ["y"])
+    want = [float_run(x)["y"] for x in subject.samples]
     assert set(damage) == {"a", "b", "c"}
     for name, value in damage.items():
-        alone = Plan.of({name: scene.plan.scheme_of(name)})
+        alone = Plan.of({name: subject.plan.scheme_of(name)})
         # the output's own scheme says whether the last layer's result is quantized
-        plan = scene.restricted([name]) if name == "c" else alone
-        session = scene.exact.open(scene.assembler.assemble(plan).data)
-        got = [session.run(x)[0] for x in scene.samples]
-        squares = sum(measure.energy(a - b) for a, b in zip(got, want, strict=True))
-        assert value == pytest.approx(squares / len(want) / measure.variance(want), rel=2e-3)
+        plan = subject.restricted([name]) if name == "c" else alone
+        session = subject.exact.open(subject.assembler.assemble(plan).data)
+        got = [session.run(x)[0] for x in subject.samples]
+        squares = sum(measure_layers.energy(a - b) for a, b in zip(got, want, strict=True))
+        assert value == pytest.approx(squares / len(want) / model_outputs.spread(want), rel=2e-3)
+
+
+@dataclasses.dataclass(frozen=True)
+class LastChannel:
+    """Judges the last channel of the output; the others may be what they like."""
+
+    signal_bytes = 4096
+    changed = "channels"
+
+    def decode(self, outputs: Sequence[Any]) -> Answers:
+        return Answers({"mean": outputs[0][:, -1].mean(axis=(1, 2)) > 0.5})
+
+    def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
+        changed: NDArray[np.bool_] = reference.values["mean"] != answers.values["mean"]
+        return changed.astype(np.float64)
+
+    def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
+        return np.asarray(outputs[0][:, -1])
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        return {}
+
+
+def test_damage_is_that_of_what_the_task_judges() -> None:
+    # `b` mixes all channels, its large weights all feed channels that the task does not look at
+    wide = np.full((16, 16), 0.01, np.float32)
+    wide[:-1] *= 100.0 * np.linspace(1.0, 3.0, 15, dtype=np.float32)[:, None]
+    model = _net({"a": _even(16, 16), "b": wide})
+    subject = _subject(model, _uniform(4, 16), granularity="channel")
+    subject = dataclasses.replace(subject, plan=subject.restricted(["a", "b"]))
+    raw = gather("whole", subject)
+    judged = gather("whole", dataclasses.replace(subject, task=LastChannel(), outputs=("y",)))
+    assert raw["whole"]["planned"]["changed"] is None
+    assert judged["whole"]["planned"]["changed"] == 0
+    # one scale for the whole output leaves the small channel next to nothing
+    assert judged["whole"]["planned"]["exact"] > 20 * raw["whole"]["planned"]["exact"]
+    by_task = gather("damage", dataclasses.replace(subject, task=LastChannel()))["damage"]
+    assert by_task["b"] > 20 * gather("damage", subject)["damage"]["b"]
+    (message,) = [f["message"] for f in explain.findings({"whole": judged})]
+    assert message.startswith(
+        "output: quantized as planned, 0.0 % of channels change, its error is"
+    )
 
 
 def test_layers_taken_apart_keep_their_operators_and_constants() -> None:
-    scene = _scene(_net({"a": _even(16, 16), "b": _even(16, 16)}), _uniform(1, 16))
-    prepared = scene.assembler.prepared
+    subject = _subject(_net({"a": _even(16, 16), "b": _even(16, 16)}), _uniform(1, 16))
+    prepared = subject.assembler.prepared
     values = isolated_layers.open_float(
-        prepared, isolated_layers.tensors_for(prepared, scene.plan)
-    )(scene.samples[0])
-    taken = isolated_layers.Apart(scene.assembler, scene.plan, values)
-    whole = onnx.load_from_string(scene.assembler.assemble(scene.plan).data)
-    split = onnx.load_from_string(taken.model(scene.plan))
+        prepared, isolated_layers.tensors_for(prepared, subject.plan)
+    )(subject.samples[0])
+    taken = isolated_layers.Apart(subject.assembler, subject.plan, values)
+    whole = onnx.load_from_string(subject.assembler.assemble(subject.plan).data)
+    split = onnx.load_from_string(taken.model(subject.plan))
     constants = {t.name: t.raw_data for t in whole.graph.initializer if t.name[0] == "w"}
     assert constants == {t.name: t.raw_data for t in split.graph.initializer if t.name[0] == "w"}
     convs = [n for n in split.graph.node if n.op_type == "Conv"]
@@ -435,8 +480,8 @@ def test_a_cure_changes_only_what_it_means() -> None:
 
 
 def test_a_plan_that_quantizes_nothing_cannot_be_diagnosed() -> None:
-    scene = _scene(_net({"a": _even(16, 16)}), _uniform(1, 16))
-    empty = Scene(scene.assembler, Plan(), scene.samples, scene.device, scene.exact)
+    subject = _subject(_net({"a": _even(16, 16)}), _uniform(1, 16))
+    empty = Subject(subject.assembler, Plan(), subject.samples, subject.device, subject.exact)
     with pytest.raises(PlanError, match="quantizes no layer"):
         gather("layers", empty)
 

@@ -18,7 +18,7 @@ from typing import Any
 from seqto.assembly.rebuild import rebuild
 from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError, JournalError
-from seqto.files import given_path, write_file
+from seqto.files import given_path, read_path, shown, write_file
 from seqto.record.own_files import JOURNAL, ForeignFileError, OwnFiles
 from seqto.record.replay import RunState, read_state
 from seqto.record.trial import Trial
@@ -243,8 +243,8 @@ def export(
     state = state_of(source)
     number = find_pick(recommend(state).picks, pick) if trial is None else trial
     if number not in state.trials:
-        last = max(state.trials, default=-1)
-        raise ConfigError(f"no trial {number} in {source}: it has 0 to {last}")
+        there = f"it has 0 to {max(state.trials)}" if state.trials else "it has none yet"
+        raise ConfigError(f"no trial {number} in {source}: {there}")
     chosen = state.trials[number]
     data = rebuild(source, chosen.to_json())
     check_output(path, source)  # again: another program may have written it since
@@ -260,9 +260,9 @@ def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Js
 
 def state_of(folder: str | Path) -> RunState:
     """Replay the journal of a run folder."""
-    path = Path(folder) / JOURNAL
+    path = read_path(folder, "run folder") / JOURNAL
     if not path.is_file():
-        raise ConfigError(f"{str(folder)!r} is no run folder: it has no {JOURNAL}")
+        raise ConfigError(f"{shown(folder)} is no run folder: it has no {JOURNAL}")
     return read_state(path)
 
 

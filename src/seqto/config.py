@@ -7,6 +7,7 @@ chosen plug-in; study/setup.py gives them to it, or refuses them.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import math
 import tomllib
@@ -18,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from seqto.errors import ConfigError, nearest
+from seqto.files import open_regular, read_path, shown
 from seqto.records import Json
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
+from seqto.text import shorten
 
 
 def _help(
@@ -76,6 +79,30 @@ class DataSettings:
     )
     arrays: str | None = _help(
         ".npz or .npy: images or one array per input, labels", resume=True, path=True
+    )
+    texts: str | None = _help(
+        "texts: .tsv, .csv, .jsonl, .parquet, or a file of lines", resume=True, path=True
+    )
+    pairs: str | None = _help(
+        "pairs of texts: left and right, or source and references", resume=True, path=True
+    )
+    columns: tuple[str, ...] | dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "texts, pairs: what the columns hold, in their order, _ for none; or a table "
+            "from that to the column's name",
+            "resume": True,
+            "plugin": True,
+        },
+    )
+    tokenizer: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "texts, pairs: file or vocab, merges; max_length, pad, lowercase, special, "
+            "inputs",
+            "resume": True,
+            "plugin": True,
+        },
     )
     random: int | None = _help("data-free: number of random inputs; figures say little then")
     calibration: int = _help("samples for ranges and layer analysis", 100)
@@ -143,7 +170,11 @@ class SearchSettings:
     tolerance: float = _help(
         "largest loss of the picks `small`, `fast` and `balanced`", TOLERANCE, resume=True
     )
-    probes: int = _help("samples from which one layer's damage is estimated", 16)
+    probes: int = _help(
+        "samples from which one layer's damage is estimated; if absent, detection takes 8 and "
+        "segmentation 4",
+        16,
+    )
     seed: int = _help("seed of the strategy", 0)
     racing: bool = _help(
         "stop clearly dominated candidates early; only where objectives are loss and size", True
@@ -235,6 +266,7 @@ def plugin_keys(section: str) -> tuple[str, ...]:
 
 
 LABELLED_PATHS = ("images", "annotations", "masks")  # keys of [data.labelled]
+PATHS_IN_DATA = {"labelled": LABELLED_PATHS, "tokenizer": ("file", "vocab", "merges")}
 NO_PATHS = ("folders", "none")  # values of data.labels that name no file
 
 
@@ -263,9 +295,9 @@ AT_LEAST_ONE = (
 
 
 NOT_NEGATIVE = (
-    ("data", ("report", "chunk")),
+    ("data", ("report", "chunk", "seed")),
     ("analysis", ("qdq_weight", "xmodel_weight")),
-    ("search", ("jobs", "max_minutes")),
+    ("search", ("jobs", "max_minutes", "seed")),
     ("device", ("threads", "timeout_s", "latency_s")),
 )
 
@@ -273,20 +305,26 @@ NOT_NEGATIVE = (
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **{f"{section}.{key}": (1, math.inf) for section, keys in AT_LEAST_ONE for key in keys},
     **{f"{section}.{key}": (0, math.inf) for section, keys in NOT_NEGATIVE for key in keys},
+    "device.threads": (0, 4096),  # more only waits to be started
+    "search.jobs": (0, 4096),
+    "data.random": (1, 1_000_000_000),
     **dict.fromkeys(("data.max_bad_share", "search.max_loss", "search.tolerance"), (0, 1)),
 }
 
 
 def read_toml(path: str | Path) -> Json:
     """Read a config file as nested tables; relative paths are made absolute."""
-    path = Path(path)
+    path = read_path(path, "config file")
     try:
-        with open(path, "rb") as stream:
-            tables = tomllib.load(stream)
+        with open_regular(path) as stream:
+            text = stream.read().removeprefix(codecs.BOM_UTF8).decode()
+        tables = tomllib.loads(text)
     except FileNotFoundError as error:
-        raise ConfigError(f"config file {str(path)!r} does not exist") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"config file {shown(path)} does not exist") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: it is not UTF-8 text ({error})") from error
+    except (ValueError, RecursionError) as error:  # tomllib's own, too many digits, too deep
+        raise ConfigError(f"{path}: not valid TOML: {_toml_problem(error)}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     folder = path.resolve().parent
@@ -294,13 +332,12 @@ def read_toml(path: str | Path) -> Json:
         section, key = dotted.split(".")
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
         if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
-            tables[section][key] = str((folder / value).resolve())
+            tables[section][key] = _absolute(value, folder)
     data = tables.get("data")
-    labelled = data.get("labelled") if isinstance(data, dict) else None
-    if isinstance(labelled, dict):
-        for key in LABELLED_PATHS:
-            if key in labelled:
-                labelled[key] = _absolute(labelled[key], folder)
+    for name, keys in PATHS_IN_DATA.items():
+        table = data.get(name) if isinstance(data, dict) else None
+        if isinstance(table, dict):
+            table |= {key: _absolute(table[key], folder) for key in keys if key in table}
     return tables
 
 
@@ -308,7 +345,18 @@ def _absolute(value: Any, folder: Path) -> Any:
     """A path or several, relative to a folder; what is no path stays for the check of types."""
     if isinstance(value, list):
         return [_absolute(item, folder) for item in value]
-    return str((folder / value).resolve()) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return str(read_path(folder / value, "path").resolve())
+
+
+def _toml_problem(error: Exception) -> str:
+    """Return what is wrong with a TOML text, in one line."""
+    if isinstance(error, tomllib.TOMLDecodeError):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "its lists or tables are nested too deeply"
+    return "it holds a number with too many digits"
 
 
 def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -345,6 +393,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         parsed = tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
         parsed = value
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--set {_cut(text)}: {_toml_problem(error)}") from error
     return dotted.strip(), parsed
 
 
@@ -392,6 +442,8 @@ def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
         else:
             fields[key] = typed(value, hint, dotted=dotted)
             _check(dotted, fields[key])
+            if known[key].metadata.get("path") and isinstance(fields[key], str):
+                read_path(fields[key], dotted)
     return record(**fields)
 
 
@@ -401,13 +453,22 @@ def _check(dotted: str, value: Any) -> None:
     choices = CHOICES.get(dotted)
     for item in items:
         if choices is not None and item not in choices:
-            raise ConfigError(f"{dotted} = {item!r} is none of {', '.join(choices)}")
+            raise ConfigError(f"{dotted} = {_cut(item)} is none of {', '.join(choices)}")
         if dotted == "search.menu":
             Scheme.parse(item)
     low, high = BOUNDS.get(dotted, (-math.inf, math.inf))
+    if isinstance(value, float) and math.isnan(value):
+        raise ConfigError(f"{dotted} = nan is not a number: give one")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{dotted} = {_cut(value)} is too large: give a number below 2^63")
     if isinstance(value, int | float) and not low <= value <= high:
         room = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
         raise ConfigError(f"{dotted} = {value!r} must be {room}")
+
+
+def _cut(value: Any) -> str:
+    """Format a value for a message; a very long one is shortened."""
+    return shorten(repr(value), 120)
 
 
 def typed(value: Any, hint: Any, *, dotted: str) -> Any:
@@ -424,10 +485,24 @@ def typed(value: Any, hint: Any, *, dotted: str) -> Any:
             inner = typing.get_args(option)[0]
             if isinstance(items, Sequence) and all(isinstance(x, inner) for x in items):
                 return tuple(items)
-        elif origin is dict:
+        elif origin in (dict, Mapping):
             if isinstance(value, Mapping):
                 return dict(value)
         elif isinstance(value, option) and not (option is int and isinstance(value, bool)):
             return value
-    names = " or ".join(getattr(o, "__name__", str(o)) for o in options if o is not type(None))
-    raise ConfigError(f"{dotted} = {value!r} is not of type {names}")
+    names = " or ".join(type_name(o) for o in options if o is not type(None))
+    raise ConfigError(f"{dotted} = {_cut(value)} is not {names}")
+
+
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def type_name(hint: Any) -> str:
+    """Name a type in the words of docs/config.md: `tuple[str, ...]` is a list of texts."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        item = _TYPE_NAMES.get(inner[0], "a value").split(" ", 1)[1] if inner else "value"
+        return f"a list of {item}s"
+    if origin in (dict, Mapping):
+        return "a table"
+    return _TYPE_NAMES.get(hint, getattr(hint, "__name__", str(hint)))

@@ -42,6 +42,8 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "images": "seqto.data.pictures:Pictures",
         "arrays": "seqto.data.arrays:Arrays",
         "random": "seqto.data.random_inputs:RandomInputs",
+        "texts": "seqto.data.texts:Texts",
+        "pairs": "seqto.data.texts:Pairs",
     },
     SOURCES: {
         "file": "seqto.model.sources.file:File",

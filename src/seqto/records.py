@@ -118,6 +118,21 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreKind:
+    """How a score is read: which direction is better, and whether it is a share."""
+
+    lower_is_better: bool = False
+    share: bool = True  # from 0 to 1, written in percent; else a number in a unit of its own
+
+    def drop(self, before: float, after: float) -> float:
+        """Return how much worse `after` is, in the score's own unit; negative if better."""
+        return after - before if self.lower_is_better else before - after
+
+    def to_json(self) -> Json:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """What one model did on one split of one device."""
 
@@ -126,7 +141,8 @@ class Measurement:
     loss: Loss
     scores: Mapping[str, float] = field(default_factory=dict)  # the task's, where labels exist
     baseline_scores: Mapping[str, float] = field(default_factory=dict)  # float's, same samples
-    # 95 % interval of float's score minus this one's, on the same samples; for final figures
+    score_kinds: Mapping[str, ScoreKind] = field(default_factory=dict)  # not named: the default
+    # 95 % interval of how much worse than float's the score is, on the same samples; at the end
     score_drops: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)  # of the task: top_k_loss, …
     damage: float | None = None  # squared error of the outputs over that of float's variance
@@ -136,7 +152,12 @@ class Measurement:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         data["loss"] = self.loss.to_json()
         data["score_drops"] = {name: list(ends) for name, ends in self.score_drops.items()}
+        kinds = {name: kind.to_json() for name, kind in data.pop("score_kinds").items()}
+        data |= {"score_kinds": kinds} if kinds else {}
         return {k: dict(v) if isinstance(v, Mapping) else v for k, v in data.items()}
+
+    def kind_of_score(self, name: str) -> ScoreKind:
+        return self.score_kinds.get(name, ScoreKind())
 
     @classmethod
     def from_json(cls, data: Json) -> Measurement:
@@ -146,7 +167,9 @@ class Measurement:
             if data.get(name) is not None:
                 values[target] = {**values.get(target, {}), key: data[name]}
         drops = {k: (low, high) for k, (low, high) in data.get("score_drops", {}).items()}
-        return cls(**{**values, "loss": Loss.from_json(data["loss"]), "score_drops": drops})
+        kinds = {k: ScoreKind(**kind) for k, kind in data.get("score_kinds", {}).items()}
+        loss = Loss.from_json(data["loss"])
+        return cls(**{**values, "loss": loss, "score_drops": drops, "score_kinds": kinds})
 
 
 # fields of a measurement in journals of schema 1 → where they are now
@@ -211,6 +234,9 @@ class Sample:
     inputs: Mapping[str, Array]  # by input name; "" for the model's only input
     label: Label | None  # a class number, or an array as the task understands it
     name: str
+    others: tuple[Mapping[str, Array], ...] = ()  # run by themselves: the second text of a pair
+    texts: tuple[str, ...] = ()  # what was read, for people
+    dropped: int = 0  # tokens that did not fit
 
 
 @dataclass(frozen=True, slots=True)

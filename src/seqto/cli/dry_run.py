@@ -18,7 +18,7 @@ from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION
 from seqto.search.strategy import Need
 from seqto.study.make_space import offered_menu
-from seqto.study.setup import RunSetup, rounding_types
+from seqto.study.setup import RunSetup, probe_rows, rounding_types
 
 
 def describe(setup: RunSetup) -> str:
@@ -45,7 +45,7 @@ def describe(setup: RunSetup) -> str:
     trials = min(trials, settings.search.max_trials or trials)
     seconds = trials * (settings.data.evaluation * sample_s + 0.3)
     if not stepwise:
-        seconds += probes * (settings.search.probes * sample_s + 0.3)
+        seconds += probes * (probe_rows(setup) * sample_s + 0.3)
     seconds /= settings.search.jobs or os.cpu_count() or 1
     rows = settings.data.calibration + settings.data.evaluation + (settings.data.report or 0)
     disk = rows * sample_bytes + 3 * prepared.proto.ByteSize()

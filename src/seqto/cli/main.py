@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
+import io
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqto.cli.options import make_parser
 from seqto.errors import ConfigError, SeqtoError
-from seqto.files import given_path
+from seqto.files import given_path, read_path, shown
 
 if TYPE_CHECKING:
     from seqto.api import Result
@@ -37,6 +40,28 @@ RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `seqto` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = _run(arguments)
+        finally:  # also when argparse ends the program
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:  # the reader has left: what it wanted to see, it has seen
+        _discard_output()
+        return 0
+    except OSError as error:
+        if not _is_output_error(error):
+            raise
+        _discard_output()
+        print(f"seqto: cannot write to the standard output: {error.strerror}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.version:
@@ -53,9 +78,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         more = "; the same command continues the run" if options.command in RESUMED else ""
         print(f"seqto: interrupted{more}", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        return 0
     return code
+
+
+def _is_output_error(error: OSError) -> bool:
+    """Return whether an error comes from writing to the standard output, not to a named file."""
+    return error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG)
+
+
+def _discard_output() -> None:
+    """Send the rest of the output nowhere: at its end the interpreter would fail on it again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def print_version() -> int:
@@ -148,10 +184,10 @@ def export(options: argparse.Namespace) -> int:
     from seqto.cli.settings import overrides_from
     from seqto.record.own_files import JOURNAL
 
-    source, output = Path(options.source), given_path(options.output, "--output")
+    source, output = read_path(options.source, "source"), given_path(options.output, "--output")
     if not (source / JOURNAL).is_file():
         if options.trial is not None or options.pick is not None:
-            raise ConfigError(f"{str(source)!r} is no run folder: --trial and --pick need one")
+            raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
         return _quantize(options, output)
     given = overrides_from(options)
     if given:
@@ -159,7 +195,8 @@ def export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
-    saved = api.export(source, output, trial=options.trial, pick=options.pick or "balanced")
+    pick = "balanced" if options.pick is None else options.pick
+    saved = api.export(source, output, trial=options.trial, pick=pick)
     print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
     return 0
 
@@ -188,9 +225,9 @@ def compare(options: argparse.Namespace) -> int:
 def serve(options: argparse.Namespace) -> int:
     from seqto.report.live import start
 
-    folder = Path(options.folder)
+    folder = read_path(options.folder, "folder")
     if not folder.is_dir():
-        raise ConfigError(f"{str(folder)!r} is no folder")
+        raise ConfigError(f"{shown(folder)} is no folder")
     server = start(folder, port=options.port)
     print(f"http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
     try:
@@ -286,7 +323,11 @@ def _exit_code(results: Sequence[Result]) -> int:
 def _print(content: Any) -> None:
     from rich.console import Console
 
-    Console().print(content)
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:  # rich would end the program with exit code 1
+            raise BrokenPipeError
+
+    Terminal().print(content)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from seqto.devices import saturation
 from seqto.devices.device import ProfilingDevice
 from seqto.devices.ort_profile import attribute_times, node_owners
 from seqto.diagnosis.layer_errors import layer_errors
-from seqto.diagnosis.measure import Scene, gather
+from seqto.diagnosis.measure import gather
+from seqto.diagnosis.subject import Subject
 from seqto.execution.context import WorkerContext
 from seqto.execution.executor import Signals
 from seqto.execution.jobs import (
@@ -45,16 +46,20 @@ def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
     store = worker.store
     step = store.fixed_batch or 1  # a fixed batch stays whole
     rows = max(step, min(job.samples, store.rows(CALIBRATION)) // step * step)
-    scene = Scene(
-        worker.assembler_of(job.plan),
+    assembler = worker.assembler_of(job.plan)
+    setup = worker.setup
+    positions = (setup.output.position,) if worker.task is None else setup.sent
+    subject = Subject(
+        assembler,
         job.plan,
         [store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)],
         worker.device,
         worker.exact,
         alive=signals.alive,
-        output=worker.setup.output.name,
+        outputs=tuple(assembler.prepared.outputs[i] for i in positions),
+        task=worker.task,
     )
-    return Figures(gather(job.part, scene))
+    return Figures(gather(job.part, subject))
 
 
 def check_saturation(worker: WorkerContext) -> Figures:

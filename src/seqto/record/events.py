@@ -25,6 +25,7 @@ FORMAT = 2
 TASK = "task"  # what is doubtful about the model's answers
 FLOAT_MODEL = "float model"  # the prepared model is the baseline, since the original does not run
 MENU = "menu"  # schemes that are not offered to the search
+OBJECTIVES = "objectives"  # objectives that the strategy does not plan for
 UNSUPPORTED = "unsupported"  # schemes that the device refuses
 TREATMENT = "treatment"  # a transformed float model was made
 DIAGNOSIS = "diagnosis"

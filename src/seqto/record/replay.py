@@ -16,6 +16,7 @@ from typing import assert_never
 from seqto.errors import JournalError
 from seqto.record.events import (
     MENU,
+    OBJECTIVES,
     BaselineMeasured,
     BatchChosen,
     Event,
@@ -140,8 +141,8 @@ class RunState:
         assert isinstance(settings, dict)
         self.settings = settings
         self.ended = None
-        # other settings may give other choices: what was not offered before is said anew
-        self.findings = [f for f in self.findings if f.kind != MENU]
+        # other settings may give other choices: what is not offered or planned for is said anew
+        self.findings = [f for f in self.findings if f.kind not in (MENU, OBJECTIVES)]
 
     def _add_footprint(self, event: FootprintMeasured) -> None:
         trial = self._trial(event.number)

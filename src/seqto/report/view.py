@@ -168,7 +168,7 @@ def _measured(measurement: Measurement | None) -> Json:
     """Loss and the task's figures on a split; null where they were not measured."""
     names = ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau")
     if measurement is None:
-        empty: Json = {"scores": {}, "figures": {}, "baseline_scores": {}}
+        empty: Json = {"scores": {}, "figures": {}, "baseline_scores": {}, "score_kinds": {}}
         return {"loss": None, **dict.fromkeys(names), **empty}
     # the per-sample bits stay in the journal: they are long, and only a resumed run needs them
     loss = {k: v for k, v in measurement.loss.to_json().items() if k != "agreement"}
@@ -181,7 +181,12 @@ def _measured(measurement: Measurement | None) -> Json:
         "scores": dict(scores),
         "figures": dict(figures),
         "baseline_scores": dict(before),
+        "score_kinds": _score_kinds(measurement),
     }
+
+
+def _score_kinds(measurement: Measurement) -> Json:
+    return {name: measurement.kind_of_score(name).to_json() for name in measurement.scores}
 
 
 def _labelled(measurement: Measurement | None) -> Json | None:
@@ -192,6 +197,7 @@ def _labelled(measurement: Measurement | None) -> Json | None:
         "samples": measurement.loss.samples,
         "scores": dict(measurement.scores),
         "baseline_scores": dict(measurement.baseline_scores),
+        "score_kinds": _score_kinds(measurement),
         "score_drops": {k: list(ends) for k, ends in measurement.score_drops.items()},
     }
 

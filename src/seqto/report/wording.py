@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from seqto.records import Json
+from seqto.record import events
+from seqto.record.trial import main_score
+from seqto.records import Json, ScoreKind
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import title_of
+from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import milliseconds, percent, plain, shorten, times
-
-RELATIVE_ERROR = "relative error"  # a task's word for a loss that is no share of things
 
 
 def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:
@@ -87,22 +88,31 @@ def interval(loss: Mapping[str, Any] | None) -> str:
 
 
 def labelled_scores(trial: Mapping[str, Any]) -> list[str]:
-    """'mAP 36.6 → 36.1 %, paired interval −1.2 to +0.3': scores on the labelled set."""
+    """'mAP 36.6 → 36.1 % (paired interval −1.2 to +0.3)': scores on the labelled set."""
     found = trial.get("labelled") or {"scores": {}}
-    texts = []
-    for name, value in found["scores"].items():
-        before = found["baseline_scores"].get(name)
-        if value is None or before is None:
-            continue
-        share = min(value, before) >= 0 and max(value, before) <= 1
-        factor, unit = (100, " %") if share else (1, "")
-        text = f"{plain(name)} {before * factor:.1f} → {value * factor:.1f}{unit}"
-        drop = found["score_drops"].get(name)
-        if drop and None not in drop:
-            low, high = (f"{-end * factor:+.1f}".replace("-", "−") for end in reversed(drop))
-            text += f" (paired interval {low} to {high})"
-        texts.append(text)
-    return texts
+    texts = (score_change(found, name) for name in found["scores"])
+    return [text for text in texts if text]
+
+
+def score_change(measured: Mapping[str, Any], name: str) -> str:
+    """'mAP 36.6 → 36.1 %', 'perplexity 12.31 → 12.9 (lower is better)': one score and float's.
+
+    `measured` is the part of a report that has the scores of one split.
+    """
+    after, before = measured["scores"].get(name), measured["baseline_scores"].get(name)
+    if after is None or before is None:
+        return ""
+    kind = measured.get("score_kinds", {}).get(name) or ScoreKind().to_json()
+    share = kind["share"] and min(after, before) >= 0 and max(after, before) <= 1
+    first, second = ((f"{x * 100:.1f}" if share else f"{x:.4g}") for x in (before, after))
+    text = f"{plain(name)} {first} → {second}{' %' if share else ''}"
+    notes = ["lower is better"] if kind["lower_is_better"] else []
+    drop = measured.get("score_drops", {}).get(name)
+    if drop and None not in drop:
+        change = drop if kind["lower_is_better"] else [-end for end in reversed(drop)]
+        low, high = ((f"{x * 100:+.1f}" if share else f"{x:+.3g}") for x in change)
+        notes.append(f"paired interval {low} to {high}".replace("-", "−"))
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def recommendation(report: Mapping[str, Any]) -> str:
@@ -117,9 +127,9 @@ def recommendation(report: Mapping[str, Any]) -> str:
         return "No trial has all the figures that were asked for, so there is none to recommend."
     loss, unseen = held_out(trial)
     parts = [*gains(report, trial), change(loss, report)]
-    accuracy = _accuracy(report, trial)
-    if accuracy:
-        parts.append(accuracy)
+    score = _accuracy(report, trial) or _first_score(trial)
+    if score:
+        parts.append(score)
     parts += labelled_scores(trial)[:1]
     kept = len(trial["excluded"])
     layers = sum(row["quantizable"] for row in report["model"]["layers"])
@@ -146,6 +156,15 @@ def _accuracy(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
     if after is None or before is None:
         return ""
     return f"accuracy {percent(before)} → {percent(after)}"
+
+
+def _first_score(trial: Mapping[str, Any]) -> str:
+    """The score that stands for the task, on held-out samples where there are some."""
+    for measured in (trial["report_split"], trial):
+        name = main_score(measured["scores"]) if measured is not None else None
+        if measured is not None and name is not None:
+            return score_change(measured, name)
+    return ""
 
 
 def export_command(report: Mapping[str, Any], *, folder: str, pick: str = "balanced") -> str:
@@ -185,7 +204,9 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             "The inputs were random numbers, not real samples: "
             "losses only say how far outputs move, not how good the answers are."
         )
-    found += [f["message"] for f in report["findings"] if f["kind"] == "task"]
+    found += [
+        f["message"] for f in report["findings"] if f["kind"] in (events.TASK, events.OBJECTIVES)
+    ]
     missing = [OBJECTIVES[n].label for n in report["objectives"] if n not in report["ranked_by"]]
     if missing and report["ranked_by"] and report["status"] != "running":
         found.append(

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqto.records import Layer
-from seqto.schemes.code import Coded, read_words
+from seqto.schemes.code import read_words
+from seqto.schemes.float_kind import FloatKind
 from seqto.schemes.half_precision import add_floats
 from seqto.schemes.integers import Floats
 from seqto.schemes.part import WEIGHTLESS, Constants, NodeWriter, Part, part_of, tensor
 from seqto.schemes.table import stored_name
-from seqto.schemes.types import FLOAT_KERNEL, Arithmetic, IntType, Kernel, Rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Float16(Coded):
+class Float16(FloatKind):
     """Half the bytes, float32 arithmetic."""
 
     code: str = field(default="fp16", init=False)
     kind: ClassVar[str] = "fp16"
-    arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
-    is_float: ClassVar[bool] = True
-    weight: ClassVar[IntType | None] = None
-    activation: ClassVar[IntType | None] = None
-    per_channel: ClassVar[bool] = True
-    rounding: ClassVar[Rounding] = Rounding.NEAREST
 
     @staticmethod
     def parse(code: str) -> Float16:
@@ -36,16 +30,8 @@ class Float16(Coded):
         return Float16()
 
     @property
-    def kernel(self) -> Kernel:
-        return FLOAT_KERNEL
-
-    @property
     def bits(self) -> tuple[int, ...]:
         return (16,)
-
-    @property
-    def opset(self) -> int:
-        return 0
 
     def without_output_rounding(self) -> Float16:
         return self
@@ -79,13 +65,6 @@ class Float16(Coded):
     def _half(self, layer: Layer, constants: Constants) -> NDArray[np.float16]:
         limit = np.finfo(np.float16).max
         return np.clip(constants.weight(layer), -limit, limit).astype(np.float16)
-
-    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
-        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
-        return part.size_bytes
-
-    def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
-        graph.write_float(node, layer, self)
 
     def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         """Read rows of halves; only these become float32."""

@@ -17,6 +17,7 @@ from seqto.errors import PlanError
 from seqto.model.graph import attribute
 from seqto.records import Layer
 from seqto.schemes import integers
+from seqto.schemes.block_rounding import BlockForm, Blocks
 from seqto.schemes.blocks import quantize_blocks
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.types import S8, U4, U8, WEIGHTS, IntType, Rounding, granularity_word
@@ -40,9 +41,9 @@ class Constants(Protocol):
 
     # the bias that keeps the mean output what it is with the float weights
 
-    def rounded_for_output(
-        self, layer: Layer, weight: IntType, *, block: int = 0
-    ) -> Quantized | None: ...
+    def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None: ...
+
+    def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None: ...
 
     def channel_axis(self, layer: Layer) -> int: ...
 
@@ -100,6 +101,21 @@ class NodeWriter(Protocol):
     def append(self, nodes: list[Any], initializers: list[Any]) -> None: ...
 
 
+class SizedByPart:
+    """Size of a layer for kinds that make a part: that of the part."""
+
+    __slots__ = ()
+
+    def part(
+        self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
+    ) -> Part:
+        raise NotImplementedError
+
+    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
+        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
+        return part.size_bytes
+
+
 def weight_words(
     weight: IntType | None, per_channel: bool, rounding: Rounding, block: int = 0
 ) -> tuple[str, ...]:
@@ -139,18 +155,37 @@ def quantized_weight(
 ) -> Quantized:
     """Return the layer's integers, by plain or by output-minimising rounding."""
     if rounding is Rounding.OUTPUT:
-        rounded = constants.rounded_for_output(layer, S8 if weight is U8 else weight, block=block)
-        if rounded is None:
-            raise PlanError(
-                f"layer {layer.name!r}: no output statistics to round {weight} weights by"
-            )
-        return integers.unsigned(rounded) if weight is U8 else rounded
+        return rounded_weight(layer, weight, constants, block=block)
     if block:
         # the other axis of a matrix: blocks run along what is summed
         summed = 1 - constants.channel_axis(layer)
         return quantize_blocks(constants.weight(layer), weight, axis=summed, block=block)
     axis = constants.channel_axis(layer) if per_channel else None
     return integers.quantize(constants.weight(layer), weight, axis=axis)
+
+
+def rounded_weight(
+    layer: Layer, weight: IntType, constants: Constants, *, block: int = 0
+) -> Quantized:
+    """Return the integers that calibration has rounded for the layer's output."""
+    q: Quantized | None
+    if block:
+        form = BlockForm(weight.bits, block, zero_points=not weight.signed)
+        blocks = constants.rounded_blocks(layer, form)
+        q = None if blocks is None else of_blocks(blocks, weight)
+        if q is not None and constants.channel_axis(layer) == 1:
+            q = q.turned()
+    else:
+        q = constants.rounded_for_output(layer, S8 if weight is U8 else weight)
+    if q is None:
+        raise PlanError(f"layer {layer.name!r}: no output statistics to round {weight} weights by")
+    return integers.unsigned(q) if weight is U8 else q
+
+
+def of_blocks(blocks: Blocks, weight: IntType) -> Quantized:
+    """Return rounded blocks [outputs, inputs] as integers along their second axis."""
+    data, zero = (x.astype(weight.dtype) for x in (blocks.data, blocks.zero_point))
+    return Quantized(data, blocks.scale, zero, 1, blocks.form.size)
 
 
 def as_columns(q: Quantized, node: Any) -> Quantized:

@@ -22,6 +22,7 @@ from seqto.schemes.part import (
     Constants,
     NodeWriter,
     Part,
+    SizedByPart,
     check_weight,
     part_of,
     quantized_weight,
@@ -43,7 +44,7 @@ from seqto.schemes.types import (
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StaticInt(Coded):
+class StaticInt(SizedByPart, Coded):
     """Integer weights, integer activations with calibrated ranges."""
 
     weight: IntType | None = S8  # None: a layer without weights
@@ -208,10 +209,6 @@ class StaticInt(Coded):
             zero_name = [w + "z"]
         axis = {} if q.axis is None else {"axis": q.axis}
         nodes.append(make("DequantizeLinear", [integer_name, w + "s", *zero_name], [w], **axis))
-
-    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
-        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
-        return part.size_bytes
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.write_static(node, layer, self)

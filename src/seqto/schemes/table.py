@@ -20,7 +20,7 @@ from seqto.records import Layer
 from seqto.schemes.blocks import quantize_blocks
 from seqto.schemes.half_precision import add_floats, with_half_scales
 from seqto.schemes.integers import Floats, Quantized, quantize
-from seqto.schemes.part import Constants, NodeWriter, tensor
+from seqto.schemes.part import Constants, NodeWriter, rounded_weight, tensor
 from seqto.schemes.types import IntType
 
 TIED = "its table is shared with an embedding, which cannot read it so"
@@ -58,9 +58,7 @@ def quantized_rows(
 ) -> Quantized:
     """Return the rows as integers with scales by row or block, by plain or output rounding."""
     if rounded and layer.table is not None:
-        found = constants.rounded_for_output(layer, weight, block=block)
-        if found is not None:
-            return found.turned()
+        return rounded_weight(layer, weight, constants, block=block).turned()
     rows = rows_of(layer, constants)
     if block:
         return quantize_blocks(rows, weight, axis=1, block=block)

@@ -140,11 +140,6 @@ def granularity_word(per_channel: bool, block: int = 0) -> str:
     return "channel" if per_channel else "tensor"
 
 
-def rounded_kind(weight: IntType, block: int = 0) -> str:
-    """Return the name under which integers rounded for the output are stored: s8, s4-block32."""
-    return f"{weight}-block{block}" if block else weight.name
-
-
 FLOAT_KERNEL = Kernel()
 
 

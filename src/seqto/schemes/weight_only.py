@@ -23,6 +23,7 @@ from seqto.schemes.part import (
     Constants,
     NodeWriter,
     Part,
+    SizedByPart,
     check_weight,
     part_of,
     quantized_weight,
@@ -33,7 +34,7 @@ from seqto.schemes.types import FLOAT_KERNEL, S8, Arithmetic, IntType, Kernel, R
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WeightOnly(Coded):
+class WeightOnly(SizedByPart, Coded):
     """Integer weights, float32 arithmetic."""
 
     weight: IntType = S8

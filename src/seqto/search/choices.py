@@ -144,6 +144,8 @@ def all_choices(
 
     Where nobody asks for time (`timed`), integer kernels are left out: what is only stored as
     integers takes the same bytes and does less damage. Schemes that are asked for (`only`) stay.
+    Weights that cannot saturate (p8) are offered on every device: a file made of them gives the
+    same answers on CPUs whose kernels add products in 16 bits.
     """
     total = max(1, sum(weight_bytes.values()))
     choices: dict[str, tuple[Scheme, ...]] = {}

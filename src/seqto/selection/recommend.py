@@ -1,8 +1,8 @@
 """Which trials to recommend: the front's extremes, and what a practitioner asks for.
 
-balanced   nearest the ideal point after normalisation; a search over schemes (frontier, evolve)
-           looks only at trials within the tolerated loss, where there are any, since its front
-           reaches down to files that are tiny and useless
+balanced   nearest the ideal point after normalisation; where layers were quantized in several
+           ways (frontier, evolve), of trials within the tolerated loss, if there are any, since
+           such a front reaches down to files that are tiny and useless
 loss, …    the best of the front in each objective
 drop_in    no larger than the fully quantized model and no slower than float: better than plain
            int8 in everything; of those that lose least the fastest. Trials that are clearly faster
@@ -86,7 +86,7 @@ def recommend(state: RunState) -> Recommendation:
         baseline=state.baseline,
         fully_quantized=full,
         tolerance=float(search.get("tolerance", TOLERANCE)),
-        within_tolerance=search.get("strategy", "stepwise") != "stepwise",
+        within_tolerance=has_several_schemes(trials),
     )
 
 
@@ -274,6 +274,16 @@ def kept_float(plan: Plan, layers: Sequence[str]) -> list[str]:
 
 def _quantized(plan: Plan) -> set[str]:
     return {name for name, code in plan.to_json()["schemes"].items() if not _is_float(code)}
+
+
+def has_several_schemes(trials: Iterable[Trial]) -> bool:
+    """Whether some layer was quantized in more than one way, so that the search chose schemes."""
+    first: dict[str, Scheme] = {}
+    for trial in trials:
+        for layer, scheme in trial.plan.schemes:
+            if not scheme.is_float and first.setdefault(layer, scheme) != scheme:
+                return True
+    return False
 
 
 @functools.lru_cache(maxsize=1024)  # runs have few schemes and many layers

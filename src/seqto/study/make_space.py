@@ -12,6 +12,7 @@ from seqto.assembly import rounded_weights
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
+from seqto.devices.saturation import EXACT
 from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
 from seqto.execution.executor import Executor, expect, run_all
@@ -54,6 +55,8 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         study.rounding.ensure(BASE)
         workspace.assembler.rounded.update(rounded_weights.load(variant_folder(workspace.folder)))
     roundable = frozenset(layer for layer, _ in workspace.assembler.rounded)
+    tested = study.state.int8_products
+    exact = tested is not None and tested.result == EXACT
     menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
     _note_refusals(study, [*refused, *_untyped(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
@@ -77,6 +80,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         transforms=_variants(setup, study, workspace, menu),
         **_profiles(setup, study, workspace, menu),
         float_bytes=model_files.size_of(setup.fetched.path),
+        exact_products=exact,
     )
 
 

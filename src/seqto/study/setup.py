@@ -33,7 +33,7 @@ from seqto.schemes.static_int import StaticInt
 from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
 from seqto.search.strategy import Need, Strategy
 from seqto.study.study import Listener
-from seqto.tasks.task import LabelledTask, Task
+from seqto.tasks.task import LabelledTask, Task, probed_rows
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
@@ -118,7 +118,9 @@ def make_setup(
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
-    device = plugins.build(plugins.DEVICES, device_json)
+    device = _with_fields(
+        plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
+    )
     if isinstance(device, CachingDevice):
         # compiled models are shared by this run's workers and go with the other caches
         device_json |= device.with_cache((out / "cache" / "compiled").resolve())
@@ -305,7 +307,9 @@ def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Da
         what = "no data are given"
         if chosen:
             what = f"data has both {' and '.join(list(chosen)[:2])}"
-        raise ConfigError(f"{what}: set one of data.images, data.arrays, data.random")
+        raise ConfigError(
+            f"{what}: set one of data.images, data.arrays, data.texts, data.pairs, data.random"
+        )
     ((kind, value),) = chosen.items()
     plugin = plugins.find(plugins.DATA, kind)
     fields = plugins.fields_of(plugin)
@@ -314,11 +318,41 @@ def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Da
     if kind in settings.data.settings:
         value = _typed(plugin, fields[0], value, dotted=f"data.{kind}")
     shared: Json = {"labels": labels, "seed": settings.data.seed, fields[0]: value}
-    if "specs" in fields:
-        shared["specs"] = model_prepare.input_specs(model_files.load(fetched.path))
+    shared |= _program_fields(plugin, settings, fetched, task=task)
     own = {k: v for k, v in settings.data.settings.items() if k != kind}
     source: Data = _with_fields(plugins.DATA, kind, shared, own, section="data")
     return source
+
+
+def _program_fields(plugin: Any, settings: Settings, fetched: Fetched, *, task: Task) -> Json:
+    """Return the fields of a data source that follow from the model and other settings."""
+    names = {f.name for f in dataclasses.fields(plugin)} if dataclasses.is_dataclass(plugin) else ()
+    values: Json = {}
+    if "specs" in names:
+        values["specs"] = model_prepare.input_specs(model_files.load(fetched.path))
+    if "classes" in names:
+        values["classes"] = tuple(getattr(task, "labels", None) or ())
+    if "columns" in names and settings.data.columns is not None:
+        values["columns"] = settings.data.columns
+    if "tokenizer" in names:
+        values["tokenizer"] = _tokenizer(settings, fetched)
+    return values
+
+
+def _tokenizer(settings: Settings, fetched: Fetched) -> Json:
+    """[data.tokenizer]; without a file, the tokenizer.json beside the model."""
+    table = dict(settings.data.tokenizer)
+    if "file" in table or "vocab" in table:
+        return table
+    model = Path(fetched.path)
+    beside = [model.with_suffix(".tokenizer.json"), model.with_name("tokenizer.json")]
+    found = next((path for path in beside if path.is_file()), None)
+    if found is None:
+        raise ConfigError(
+            f"texts need a tokenizer: set data.tokenizer.file, or put tokenizer.json beside "
+            f"{model.name}"
+        )
+    return {**table, "file": str(found)}
 
 
 def _labels(settings: Settings, task: Task) -> str | None:
@@ -345,6 +379,14 @@ def _given_data(given: Any, labels: str | None) -> Data:
 def calibration_methods(settings: Settings) -> list[str]:
     asked = [Scheme.parse(code) for code in settings.search.menu]
     return range_methods([StaticInt(ranges=settings.quantize.ranges), *asked])
+
+
+def probe_rows(setup: RunSetup) -> int:
+    """Samples of a probe: as set, else as few as the task can do with."""
+    asked = setup.settings.search.probes
+    if "search.probes" in setup.settings.given:
+        return asked
+    return probed_rows(setup.task, asked)
 
 
 def rounding_types(settings: Settings, strategy: Strategy) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from seqto.data.labelled import WithLabelled
 from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
 from seqto.errors import ConfigError, ModelError
+from seqto.execution.local.first_run import moved_answers
 from seqto.model import compare as model_compare
 from seqto.model import files as model_files
 from seqto.model import outputs
@@ -100,14 +101,23 @@ def build_store(
     )
 
 
-def check_answers(original: Path, prepared: Prepared, store: SampleStore, *, name: str) -> None:
-    """The prepared model must give the float model's answers on real samples."""
-    feeds = store.batch(CALIBRATION, 0, store.feed_rows(4))
-    moved = model_compare.same_answers(str(original), model_files.to_bytes(prepared.proto), feeds)
+def check_answers(setup: RunSetup, prepared: Path, store: SampleStore) -> None:
+    """The prepared model must give the float model's answers on real samples.
+
+    This is the first time that the model runs: a worker does it, under the time limit.
+    """
+    device = setup.settings.device
+    moved = moved_answers(
+        Path(setup.fetched.path),
+        prepared,
+        store.folder,
+        timeout_s=device.timeout_s,
+        memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
+    )
     if moved > TOLERANCE:
         raise ModelError(
-            f"{name}: preparing the model moves its outputs by {moved:.2g} of their spread "
-            f"(at most {TOLERANCE} is allowed): it cannot be tuned; please report the model"
+            f"{setup.fetched.name}: preparing the model moves its outputs by {moved:.2g} of their "
+            f"spread (at most {TOLERANCE} is allowed): it cannot be tuned; please report the model"
         )
 
 
@@ -121,7 +131,7 @@ def calibrate_or_load(
     base, methods = variant_folder(folder), calibration_methods(settings)
     calibration = None
     if not (base / STATISTICS_FILE).is_file():
-        check_answers(original, prepared, store, name=setup.fetched.name)
+        check_answers(setup, base / MODEL_FILE, store)
         setup.progress("calibration", 0, 1)
         calibration = calibrate(prepared, store.calibration, methods=methods)
         save_statistics(calibration.statistics, base / STATISTICS_FILE)

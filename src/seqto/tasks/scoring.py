@@ -25,6 +25,7 @@ from seqto.tasks.task import (
     Task,
     WeightedTask,
     judges_one_output,
+    kinds_of_scores,
 )
 
 DIGITS = 6  # of a sum of distances, so that equal sums are equal in any order of adding
@@ -273,6 +274,7 @@ class Scorer:
             loss=self._loss(),
             scores=scores,
             baseline_scores=baseline,
+            score_kinds={n: k for n, k in kinds_of_scores(self.task).items() if n in scores},
             score_drops=drops,
             figures=means,
             damage=float(np.concatenate(self._squares).mean()) / self.reference.variance,
@@ -282,11 +284,20 @@ class Scorer:
     def _drops(
         self, want: Answers, answers: Answers, labels: Any, names: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
-        """95 % intervals of float's score minus the candidate's, on the same samples."""
+        """95 % intervals of how much worse than float's the scores are, on the same samples."""
+        ends = self._differences(want, answers, labels, list(names))
+        kinds = kinds_of_scores(self.task)
+        errors = {n for n in ends if n in kinds and kinds[n].lower_is_better}
+        return {n: (-high, -low) if n in errors else (low, high) for n, (low, high) in ends.items()}
+
+    def _differences(
+        self, want: Answers, answers: Answers, labels: Any, names: list[str]
+    ) -> dict[str, tuple[float, float]]:
+        """95 % intervals of float's score minus the candidate's."""
         if isinstance(self.task, ResampledTask):
             first, second = (self.task.scorer(a, labels) for a in (want, answers))
             return bootstrap_differences(
-                lambda rows: (first(rows), second(rows)), self.seen, names=list(names)
+                lambda rows: (first(rows), second(rows)), self.seen, names=names
             )
 
         def both(rows: NDArray[np.int64]) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -294,7 +305,7 @@ class Scorer:
             pair = [self.task.scores(a.take(rows), some) for a in (want, answers)]
             return pair[0], pair[1]
 
-        return bootstrap_differences(both, self.seen, names=list(names))
+        return bootstrap_differences(both, self.seen, names=names)
 
 
 def _rows_of(labels: Any, rows: NDArray[np.int64]) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.records import Json
+from seqto.records import Json, ScoreKind
 
 if TYPE_CHECKING:
     from seqto.records import Array
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Outputs = Sequence[Array]
     Floats = NDArray[np.float64]
 
+RELATIVE_ERROR = "relative error"  # a task's word for a loss that is no share of things
 CHUNK_ROWS = 16  # samples that a task with large outputs decodes at a time: its `chunk_rows`
 
 
@@ -97,8 +98,9 @@ class Task(Protocol):
         ...
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
-        """Return figures of the whole corpus, higher is better; empty where labels say nothing.
+        """Return figures of the whole corpus; empty where labels say nothing.
 
+        The first stands for the task. Higher is better, except where a ScoredTask says otherwise.
         `labels` are an array with one row a sample, or a list where the rows differ in shape.
         """
         ...
@@ -109,6 +111,14 @@ class FigureTask(Protocol):
     """A task with further figures, of which the mean over the samples is reported."""
 
     def figures(self, reference: Answers, answers: Answers) -> Mapping[str, Floats]: ...
+
+
+@runtime_checkable
+class ScoredTask(Protocol):
+    """A task some of whose scores are errors (lower is better) or no shares: perplexity, MAE."""
+
+    @property
+    def score_kinds(self) -> Mapping[str, ScoreKind]: ...
 
 
 @runtime_checkable
@@ -161,6 +171,19 @@ class ModelTask(Protocol):
 def most_rows(task: Task, rows: int) -> int:
     """Return how many of some rows a worker may hold the raw outputs of, as the task says."""
     return min(rows, int(getattr(task, "chunk_rows", rows)))
+
+
+def probed_rows(task: Task, asked: int) -> int:
+    """Return how many samples tell a layer's damage: fewer where one answer holds many values.
+
+    Such a task says how many in its `probe_rows`.
+    """
+    return min(asked, int(getattr(task, "probe_rows", asked)))
+
+
+def kinds_of_scores(task: Task) -> Mapping[str, ScoreKind]:
+    """Return how a task's scores are read; names that are missing are shares, higher is better."""
+    return task.score_kinds if isinstance(task, ScoredTask) else {}
 
 
 def judges_one_output(task: Task) -> bool:

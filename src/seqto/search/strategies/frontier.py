@@ -1,7 +1,9 @@
 """Choose each layer's scheme: probe, price, walk the trade-off, confirm, refine.
 
-1. The fully quantized model of the papers, and a good uniform plan under every transform of the
-   float model and with bias correction: the transforms that leave the least damage are kept.
+1. The fully quantized model of the papers, and a good uniform plan. Where that loses too much to
+   be useful, the layers that must stay float are looked for (culprits.py), and stay float in the
+   uniform plans that follow. Then the uniform plan under every transform of the float model and
+   with bias correction: the transforms that leave the least damage are kept.
 2. Anchors: uniform plans of each scheme, on real samples.
 3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output.
 4. A noise model is fitted (noise_model.py) and corrected by the anchors; with exact bytes and
@@ -34,6 +36,7 @@ from seqto.records import EVALUATION
 from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
+from seqto.search.strategies.culprits import culprits, without
 from seqto.search.strategies.latency_fit import float_ms, with_fitted_latency
 from seqto.search.strategies.noise_model import (
     Descent,
@@ -49,7 +52,7 @@ from seqto.search.strategies.targets import (
     target_plans,
     unpriced_bytes,
 )
-from seqto.search.strategies.uniform_plans import anchors, good_uniform
+from seqto.search.strategies.uniform_plans import anchors, plain_uniform
 from seqto.search.strategy import Answers, Ask, Need
 from seqto.selection.objectives import need_timing
 from seqto.selection.pareto import front
@@ -71,6 +74,7 @@ class Frontier:
     objectives: tuple[str, ...] = ("loss", "size", "latency")
     tolerance: float = TOLERANCE  # loss that the user puts up with
     needs: ClassVar[frozenset[Need]] = frozenset((Need.WIDE_CHOICES, Need.LATENCY_TABLE))
+    plans_for: ClassVar[frozenset[str]] = frozenset(("loss", "size", "latency"))
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
@@ -81,8 +85,10 @@ class Frontier:
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: dict[str, Trial] = {}
-        float_model = yield from self._choose_float_model(space, known)
-        yield from self._run(anchors(space, float_model, timed=self.timed), known)
+        kept = yield from self._kept_float(space, known)
+        float_model = yield from self._choose_float_model(space, known, kept)
+        plans = anchors(space, float_model, timed=self.timed, kept_float=kept)
+        yield from self._run(plans, known)
         damage = yield from self._probe(space, float_model)
         profiled = with_anchor_scale(fit(space, damage), known.values(), float_model)
         model = with_fitted_latency(profiled, known.values())
@@ -118,24 +124,35 @@ class Frontier:
             trials = yield asked
             known.update({t.plan.key: t for t in trials})
 
-    def _choose_float_model(
+    def _kept_float(
         self, space: Space, known: dict[str, Trial]
+    ) -> Generator[Ask, Answers, tuple[str, ...]]:
+        """Return the layers without which the good uniform plan is of use; none if it is as is."""
+        plain = plain_uniform(space)
+        first = [(space.fully_quantized, "fully quantized"), (Plan.of(plain), "good uniform")]
+        yield from self._run(first, known)
+        trial = known.get(Plan.of(plain).key)
+        if trial is None or not is_hopeless(trial):
+            return ()
+        return (yield from culprits(space.layers, plain, Plan()))
+
+    def _choose_float_model(
+        self, space: Space, known: dict[str, Trial], kept: Sequence[str]
     ) -> Generator[Ask, Answers, Plan]:
         """Return the transforms that leave the good uniform plan the least damage.
 
         They are a plan without schemes. All are compared with plain rounding: only what wins is
         worth rounding for the output.
         """
-        uniform = good_uniform(space)
-        base = Plan.of({name: s.without_output_rounding() for name, s in uniform.items()})
+        base = Plan.of(without(plain_uniform(space), kept))
         options = [Plan.of({}, t) for t in space.transforms if t]
         corrected = [dataclasses.replace(p, correct_bias=True) for p in [Plan(), *options]]
+        note = f"good uniform, {len(kept)} float" if kept else "good uniform"
         plans = [
-            (p.with_schemes(base.as_dict()), f"good uniform, {' + '.join(p.transform_codes)}")
+            (p.with_schemes(base.as_dict()), f"{note}, {' + '.join(p.transform_codes)}")
             for p in dict.fromkeys([*options, *corrected])
         ]
-        first = [(space.fully_quantized, "fully quantized"), (base, "good uniform")]
-        yield from self._run([*first, *plans], known)
+        yield from self._run([(base, note), *plans], known)
         tried = [base, *(p for p, _ in plans)]
         found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
         return tried[min(found)[1]].with_schemes({})
@@ -331,13 +348,14 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
     """Scale each scheme's weight noise so that its uniform plan costs what was measured.
 
     Saturating kernels err in one direction, so their errors add up faster than squares do;
-    only a plan with many such layers shows it.
+    only a plan with many such layers shows it. Plans of no use say nothing: an output that is
+    destroyed is not destroyed by the weights.
     """
     scale: dict[Scheme, float] = {}
     for trial in trials:
         schemes = {s for _, s in trial.plan.schemes if s.weight is not None}
         alike = {s.without_output_rounding() for s in schemes}
-        if trial.error is not None or len(alike) != 1:
+        if trial.error is not None or len(alike) != 1 or is_hopeless(trial):
             continue
         if trial.plan.with_schemes({}) != float_model:
             continue
@@ -364,8 +382,12 @@ def clamp_damage(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
 
 def hopeless_damage(trials: Iterable[Trial]) -> float:
     """The smallest damage at which a known trial loses too much to be useful."""
-    bad = [damage_of(t) for t in trials if t.loss is not None and t.loss.value > HOPELESS_LOSS]
-    return min(bad, default=np.inf)
+    return min((damage_of(t) for t in trials if is_hopeless(t)), default=np.inf)
+
+
+def is_hopeless(trial: Trial) -> bool:
+    """Whether a trial loses too much to be useful."""
+    return trial.loss is not None and trial.loss.value > HOPELESS_LOSS
 
 
 def spread_points(points: Sequence[Sequence[float]], count: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from seqto.assembly.plan import Plan
 from seqto.records import Layer
@@ -16,15 +17,21 @@ from seqto.search.strategies.noise_model import Schemes, is_static
 WEIGHTLESS = StaticInt(None, U8)  # of layers without weights
 
 
-def anchors(space: Space, float_model: Plan, *, timed: bool = False) -> list[tuple[Plan, str]]:
+def anchors(
+    space: Space, float_model: Plan, *, timed: bool = False, kept_float: Collection[str] = ()
+) -> list[tuple[Plan, str]]:
     """Plans that anybody would try first: the search must not miss them.
 
-    With time among the objectives, also one that tells what changing between floats and integers
-    costs: every other layer.
+    Layers of `kept_float` have no integers in any of them. With time among the
+    objectives, also one that tells what changing between floats and integers costs: every other
+    layer.
     """
-    plans = [
-        (float_model.with_schemes(good_uniform(space)), "good uniform, rounded for the output")
-    ]
+    free = [x for x in space.layers if x.name not in kept_float]
+
+    def plan_of(schemes: Schemes) -> Plan:
+        return float_model.with_schemes({x.name: schemes[x.name] for x in free})
+
+    plans = [(plan_of(good_uniform(space)), "good uniform, rounded for the output")]
     menus = space.menu.values()
     uniform = dict.fromkeys(s.without_output_rounding() for menu in menus for s in menu)
     for scheme in uniform:
@@ -34,12 +41,12 @@ def anchors(space: Space, float_model: Plan, *, timed: bool = False) -> list[tup
         if scheme.weight is S7 and with_weight(scheme, P8) in uniform:
             continue  # of few layers, which are in p8's uniform plan
         plan = {x.name: uniform_choice(space, x, scheme) for x in space.layers}
-        plans.append((float_model.with_schemes(plan), f"uniform {scheme}"))
+        plans.append((plan_of(plan), f"uniform {scheme}"))
     if timed:
         plan = good_uniform(space)
         for layer in space.layers[::2]:
             plan[layer.name] = uniform_choice(space, layer, WeightOnly(S8))
-        plans.append((float_model.with_schemes(plan), "every other layer static"))
+        plans.append((plan_of(plan), "every other layer static"))
     return list({plan.key: (plan, note) for plan, note in plans}.values())
 
 
@@ -71,7 +78,8 @@ def uniform_choice(space: Space, layer: Layer, scheme: Scheme) -> Scheme:
 def good_uniform(space: Space) -> Schemes:
     """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel.
 
-    Without integer kernels to choose from: weight-only, eight bits.
+    Where products are added exactly: s8 weights, which have the faster kernels. Without
+    integer kernels to choose from: weight-only, eight bits.
     """
     plan = {}
     for layer in space.layers:
@@ -79,7 +87,7 @@ def good_uniform(space: Space) -> Schemes:
         static = [s for s in menu if is_static(s)]
         options = [
             s
-            for first in ((S8, U8) if layer.depthwise else (U8, S8))
+            for first in ((S8, U8) if layer.depthwise or space.exact_products else (U8, S8))
             for s in static
             if (s.weight or s.activation) is first
         ]
@@ -87,3 +95,8 @@ def good_uniform(space: Space) -> Schemes:
         options += [s for s in menu if isinstance(s, WeightOnly) and s.weight is S8]
         plan[layer.name] = options[0] if options else menu[-1]
     return plan
+
+
+def plain_uniform(space: Space) -> Schemes:
+    """The good uniform plan with weights rounded to the nearest."""
+    return {name: s.without_output_rounding() for name, s in good_uniform(space).items()}

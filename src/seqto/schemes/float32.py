@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from seqto.records import Layer
 from seqto.schemes.code import read_words
 from seqto.schemes.float_kind import FloatKind
 from seqto.schemes.integers import Floats
-from seqto.schemes.part import Constants, Part, part_of
+from seqto.schemes.part import Constants, NodeWriter, Part, part_of
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -116,10 +116,11 @@ class NBit(Coded):
             return STORED_ONLY
         if layer.op_type not in ("MatMul", "Gemm") or len(layer.weight_shape) != 2:
             return "the n-bit kernel multiplies by matrices only"
-        if self.weight is U4 and layer.table is not None:
+        if layer.table is not None and (self.weight is U4 or self.level is not None):
             return table.TIED
-        if self.level is not None and layer.table is not None:
-            return table.TIED
+        return self._block_problem(layer)
+
+    def _block_problem(self, layer: Layer) -> str | None:
         if self.level is not None or layer.table is not None:
             return block_problem(layer, self.block or BLOCKS[0])
         length = table.summed_length(layer)  # the last block may be a short one

@@ -49,6 +49,13 @@ class Done:
 SHORT = ("--max-trials", "2", "--jobs", "1")
 
 
+@pytest.fixture(autouse=True)
+def without_plots(request: pytest.FixtureRequest) -> None:
+    """Reports are written again and again here: plots only where they are the subject."""
+    if "plots" not in request.node.name:
+        request.getfixturevalue("inline")
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("done")

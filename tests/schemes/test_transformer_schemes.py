@@ -11,8 +11,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
-from tests import transformer_nets
 
+import token_nets
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import Statistics
@@ -23,7 +23,7 @@ NETS = ("encoder", "decoder", "recurrent")
 
 
 def prepared_net(name: str) -> tuple[Any, Prepared, Assembler]:
-    model = getattr(transformer_nets, name)()
+    model = getattr(token_nets, name)()
     prepared = prepare(model)
     return model, prepared, Assembler(prepared, Statistics({}, {}))
 
@@ -99,7 +99,7 @@ def test_what_is_written_computes_what_the_scheme_says(
     name: str, codes: tuple[str, ...], limit: float
 ) -> None:
     model, prepared, assembler = prepared_net(name)
-    feeds = transformer_nets.tokens(model)
+    feeds = token_nets.tokens(model)
     plan = uniform(prepared, *codes)
     made = assembler.assemble(plan)
     onnx.checker.check_model(onnx.load_from_string(made.data))
@@ -137,7 +137,7 @@ def test_restored_weights_are_those_that_the_file_computes_with(
             if tensor:
                 fresh = onnx.numpy_helper.from_array(np.ascontiguousarray(values), tensor)
                 constants[tensor].CopyFrom(fresh)
-    feeds = transformer_nets.tokens(model)
+    feeds = token_nets.tokens(model)
     want = answer(copy.SerializeToString(), feeds)
     got = answer(assembler.assemble(plan).data, feeds)
     # scales by channel are stored in half precision; those of blocks are chosen so that they can
@@ -150,7 +150,7 @@ def test_a_tied_table_is_stored_once_under_every_scheme() -> None:
     _, prepared, assembler = prepared_net("decoder")
     (head,) = [x for x in prepared.layers if x.table]
     assert (head.name, head.table_reader) == ("node_head", "node_embedding")
-    numbers = transformer_nets.VOCABULARY * transformer_nets.WIDTH
+    numbers = token_nets.VOCABULARY * token_nets.WIDTH
     for code, size in (
         ("fp32", 4.0),
         ("fp16", 2.0),
@@ -201,9 +201,9 @@ def test_storage_is_all_that_a_constant_can_choose() -> None:
 
 
 def test_a_mask_that_half_precision_cannot_hold_is_no_layer() -> None:
-    model = transformer_nets.encoder()
+    model = token_nets.encoder()
     mask = np.zeros((1, 1, 16, 64), np.float32)
-    mask[..., 32:] = transformer_nets.MASKED
+    mask[..., 32:] = token_nets.MASKED
     model.graph.initializer.append(onnx.numpy_helper.from_array(mask, "mask_table"))
     node = onnx.helper.make_node("ReduceSum", ["mask_table"], ["s"], name="/mask/ReduceSum")
     model.graph.node.append(node)

@@ -12,6 +12,7 @@ from seqto.report.wording import (
     held_out,
     is_random,
     recommended_trial,
+    task_guess,
     trial_of,
 )
 from seqto.selection.objectives import OBJECTIVES
@@ -28,6 +29,9 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             "The inputs were random numbers, not real samples: "
             "losses only say how far outputs move, not how good the answers are."
         )
+    guess = task_guess(report)
+    if guess and report["settings"].get("task", {}).get("kind") != "classification":
+        found.append(f"{guess}.")
     found += [
         f["message"] for f in report["findings"] if f["kind"] in (events.TASK, events.OBJECTIVES)
     ]

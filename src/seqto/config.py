@@ -28,6 +28,8 @@ from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
 from seqto.text import quantity, shorten
 
+AUTO = "auto"  # task.kind: by the model's inputs and outputs
+
 
 def _help(
     text: str,
@@ -72,8 +74,9 @@ class ModelSettings:
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     kind: str = _help(
-        "classification, multi-label, detection, segmentation, dense, or a plug-in's name",
-        "classification",
+        "classification, multi-label, detection, segmentation, dense, or a plug-in's name; "
+        "auto: taken from the model's inputs and outputs, and said",
+        AUTO,
     )
     label_offset: int = _help("label = argmax(scores) - label_offset", 0, plugin=True)
     top_k: int = _help("number of first answers that top-K figures look at", 5, plugin=True)

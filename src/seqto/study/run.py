@@ -10,6 +10,7 @@ from pathlib import Path
 from seqto.errors import JournalError
 from seqto.execution.executor import Executor
 from seqto.record.events import (
+    GUESS,
     INTERRUPTED,
     OBJECTIVES,
     BaselineMeasured,
@@ -128,6 +129,9 @@ def _study(
 
 def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
+    if setup.guess is not None and not study.state.has_finding(GUESS):
+        figures = {"kind": setup.guess.kind, **setup.guess.settings}
+        study.append(Finding(GUESS, setup.guess.sentence, (), figures))
     study.runner.baseline()
     if study.state.int8_products is None:
         study.append(Int8ProductsTested(**check_saturation.ask(study.executor)))

@@ -33,7 +33,9 @@ from seqto.schemes.static_int import StaticInt
 from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
 from seqto.search.strategy import Need, Strategy
 from seqto.study.bundles import sample_inputs, wiring_of
+from seqto.study.guess_task import with_task
 from seqto.study.study import Listener
+from seqto.tasks.guess import TaskGuess
 from seqto.tasks.task import GenerationTask, LabelledTask, Task, probed_rows
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
@@ -57,6 +59,7 @@ class RunSetup:
     wiring: Wiring | None = None  # of a bundle
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
+    guess: TaskGuess | None = None  # of the task, where nobody has named one
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
@@ -126,6 +129,9 @@ def make_setup(
     listener: Listener = lambda _event: None,
 ) -> RunSetup:
     """Choose the plug-ins that settings name; objects that are given win."""
+    guess = None
+    if task is None:
+        settings, guess = with_task(settings, fetched.path)
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
@@ -136,7 +142,7 @@ def make_setup(
         # compiled models are shared by this run's workers and go with the other caches
         device_json |= device.with_cache((out / "cache" / "compiled").resolve())
     chosen = task or _built(settings, plugins.TASKS)
-    if isinstance(chosen, GenerationTask) and settings.data.tokenizer:
+    if isinstance(chosen, GenerationTask) and _reads_texts(settings):
         chosen = chosen.for_tokenizer(_tokenizer(settings, fetched))
     wiring = wiring_of(fetched, chosen)
     return RunSetup(
@@ -152,6 +158,7 @@ def make_setup(
         _labelled(settings, chosen, preprocess),
         wiring,
         listener,
+        guess=guess,
     )
 
 
@@ -169,6 +176,8 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
     for group, given in ((plugins.TASKS, task), (plugins.STRATEGIES, strategy)):
         section, key = SECTIONS[group]
         kind = getattr(getattr(settings, section), key)
+        if kind == config.AUTO and given is None:
+            continue  # the model tells; its settings are checked then
         known = [] if given is not None else plugins.fields_of(plugins.find(group, kind))
         name = f"{plugins.NAMES[group]} {kind!r}"
         if given is not None:
@@ -352,6 +361,12 @@ def _program_fields(plugin: Any, settings: Settings, fetched: Fetched, *, task: 
     if "tokenizer" in names:
         values["tokenizer"] = _tokenizer(settings, fetched)
     return values
+
+
+def _reads_texts(settings: Settings) -> bool:
+    """Whether the data source has a tokenizer."""
+    kinds = (plugins.find(plugins.DATA, kind) for kind in data_kinds(settings))
+    return any("tokenizer" in plugins.fields_of(kind) for kind in kinds)
 
 
 def _tokenizer(settings: Settings, fetched: Fetched) -> Json:

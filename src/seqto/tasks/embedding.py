@@ -63,12 +63,7 @@ class Embedding:
                 f"output {name!r} has {len(shape)} axes: an embedding is samples × numbers or "
                 "samples × tokens × numbers; choose another with task.output"
             )
-        pooled = f"{self.pooling} over the tokens of " if len(shape) == 3 else ""
-        length = ", of length 1" if self.normalize else ""
-        return (
-            f"A text's vector is the {pooled}output {name!r}{length}; an answer is the nearest "
-            "text of the same split, each run by the same model."
-        )
+        return None
 
     def decode(self, outputs: Sequence[Any]) -> Answers:
         """Return vectors of outputs without padding."""

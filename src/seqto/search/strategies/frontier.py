@@ -37,6 +37,7 @@ from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.culprits import culprits, without
+from seqto.search.strategies.derived_noise import is_derived
 from seqto.search.strategies.latency_fit import float_ms, with_fitted_latency
 from seqto.search.strategies.noise_model import (
     Descent,
@@ -166,6 +167,7 @@ class Frontier:
             for scheme in space.menu[layer.name]
             if not scheme.is_float  # half precision is exact enough not to be asked
             and derived_from(scheme) not in space.menu[layer.name]
+            and not is_derived(space, layer.name, scheme)
         ]
         damage: dict[tuple[str, Scheme], float] = {}
         for start in range(0, len(asked), PROBE_BATCH):
@@ -352,8 +354,10 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
     destroyed is not destroyed by the weights.
     """
     scale: dict[Scheme, float] = {}
+    stored = {x.name for x in model.space.layers if x.storage}
     for trial in trials:
-        schemes = {s for _, s in trial.plan.schemes if s.weight is not None}
+        named = [(n, s) for n, s in trial.plan.schemes if n not in stored]
+        schemes = {s for _, s in named if s.weight is not None}
         alike = {s.without_output_rounding() for s in schemes}
         if trial.error is not None or len(alike) != 1 or is_hopeless(trial):
             continue
@@ -361,7 +365,7 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
             continue
         plan = scheme_by_layer(model.space, trial.plan)
         noise = model.prices(plan)[0]
-        own = sum(model.weight.get(key, 0.0) for key in plan.items())
+        own = sum(model.weight.get(key, 0.0) for key in plan.items() if key[0] not in stored)
         if own > 0:
             scale |= dict.fromkeys(schemes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
     weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}

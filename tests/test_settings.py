@@ -209,6 +209,8 @@ def test_a_field_with_the_resume_flag_may_change_when_a_run_is_resumed(tmp_path:
 def test_every_setting_that_may_change_on_resume_was_one_before_or_is_said_here() -> None:
     assert resume_keys() == {
         *("search.jobs", "search.max_trials", "search.max_minutes", "search.max_loss"),
+        *("search.want", "search.max_score_drop", "search.max_size", "search.min_speedup"),
+        *("search.max_latency", "search.max_peak_memory"),
         *("search.tolerance", "search.objectives", "device.timeout_s", "device.memory_mb"),
         *("model.path", "model.offline", "model.cache", "model.endpoint"),
         *("data.images", "data.labels", "data.arrays", "data.chunk"),

@@ -23,9 +23,10 @@ from seqto.files import open_regular, read_path, shown
 from seqto.records import Json
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES
+from seqto.selection.goal import WANTS, Goal
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
-from seqto.text import shorten
+from seqto.text import quantity, shorten
 
 
 def _help(
@@ -35,6 +36,7 @@ def _help(
     resume: bool = False,
     plugin: bool = False,
     path: bool = False,
+    unit: str = "",
 ) -> Any:
     """Declare a setting with its one-line explanation.
 
@@ -42,8 +44,9 @@ def _help(
              depends on it. The fields of a plug-in have the same flag in their metadata.
     plugin   it is a field of some plug-ins only, and refused where the chosen one lacks it
     path     a relative path in a config file is relative to that file
+    unit     a number that may be written with its unit: "1%", "4MB", "8ms" (text.quantity)
     """
-    flags = {"resume": resume, "plugin": plugin, "path": path}
+    flags = {"resume": resume, "plugin": plugin, "path": path, "unit": unit}
     return field(default=default, metadata={"help": text, **flags})
 
 
@@ -165,7 +168,8 @@ class SearchSettings:
     stop_loss: float = _help("stepwise: end at the first step that loses no more", 0.0, plugin=True)
     menu: tuple[str, ...] = _help("frontier, evolve: only these schemes", ())
     treatments: tuple[str, ...] = _help(
-        "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA", ("smooth-0.5",)
+        "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA, smooth-against=int8",
+        ("smooth-0.5", "smooth-insert=true-against=int8"),
     )
     tolerance: float = _help(
         "largest loss of the picks `small`, `fast` and `balanced`", TOLERANCE, resume=True
@@ -184,8 +188,26 @@ class SearchSettings:
     max_minutes: float | None = _help(
         "minutes after which the search ends and the report is written", resume=True
     )
+    want: str | None = _help(
+        "what to make small within the bounds: smallest, fastest or lowest-loss", resume=True
+    )
     max_loss: float | None = _help(
-        "largest loss accepted: exit code 3 when no trial meets it", resume=True
+        'bound: largest share of changed answers, e.g. "1%"', resume=True, unit="share"
+    )
+    max_score_drop: float | None = _help(
+        'bound: largest drop of the task\'s score, in points of it, e.g. "1%"',
+        resume=True,
+        unit="share",
+    )
+    max_size: float | None = _help('bound: largest file, e.g. "4MB"', resume=True, unit="bytes")
+    min_speedup: float | None = _help(
+        "bound: least speed-up over float, e.g. 1.3", resume=True, unit="factor"
+    )
+    max_latency: float | None = _help(
+        'bound: longest median latency, e.g. "8ms"', resume=True, unit="milliseconds"
+    )
+    max_peak_memory: float | None = _help(
+        'bound: highest peak memory, e.g. "200MB"', resume=True, unit="bytes"
     )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the strategy's own keys"}
@@ -281,6 +303,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "analysis.ranking": ("errors", "damage"),
     "search.order": ("worst", "reverse", "random"),
     "search.objectives": tuple(OBJECTIVES),
+    "search.want": tuple(WANTS),
 }
 
 
@@ -297,7 +320,8 @@ AT_LEAST_ONE = (
 NOT_NEGATIVE = (
     ("data", ("report", "chunk", "seed")),
     ("analysis", ("qdq_weight", "xmodel_weight")),
-    ("search", ("jobs", "max_minutes", "seed")),
+    ("search", ("jobs", "max_minutes", "seed", "max_size", "min_speedup", "max_latency")),
+    ("search", ("max_peak_memory",)),
     ("device", ("threads", "timeout_s", "latency_s")),
 )
 
@@ -309,6 +333,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "search.jobs": (0, 4096),
     "data.random": (1, 1_000_000_000),
     **dict.fromkeys(("data.max_bad_share", "search.max_loss", "search.tolerance"), (0, 1)),
+    "search.max_score_drop": (0, 1),
 }
 
 
@@ -381,7 +406,29 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
         target[last] = value
     settings: Settings = _record(Settings, merged, where="")
     given = frozenset(f"{section}.{key}" for section in merged for key in merged[section])
-    return dataclasses.replace(settings, given=given)
+    return dataclasses.replace(_aimed(settings, given), given=given)
+
+
+def _aimed(settings: Settings, given: Collection[str]) -> Settings:
+    """A bound of the loss is the tolerated loss too, unless that is given: the search aims there.
+
+    A bound or a wish whose figure the search does not look at is refused.
+    """
+    search = settings.search
+    goal = Goal.of(dataclasses.asdict(search))
+    if goal is None:
+        return settings
+    for name in goal.objectives:
+        if name == "latency" and name not in search.objectives:
+            raise ConfigError(
+                f"the goal ({goal.text()}) needs latency, which is not among search.objectives "
+                f"({', '.join(search.objectives)}): add it"
+            )
+    if search.max_loss is None or "search.tolerance" in given:
+        return settings
+    return dataclasses.replace(
+        settings, search=dataclasses.replace(search, tolerance=search.max_loss)
+    )
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -440,11 +487,22 @@ def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
                 raise ConfigError(f"{dotted} is a table, not {value!r}")
             fields[key] = _record(hint, value, where=f"{dotted}.")
         else:
-            fields[key] = typed(value, hint, dotted=dotted)
+            fields[key] = typed(_measured(known[key], value, dotted), hint, dotted=dotted)
             _check(dotted, fields[key])
             if known[key].metadata.get("path") and isinstance(fields[key], str):
                 read_path(fields[key], dotted)
     return record(**fields)
+
+
+def _measured(declared: dataclasses.Field[Any], value: Any, dotted: str) -> Any:
+    """Return a text with a unit ("4MB") as a number; all other values as they are."""
+    unit = declared.metadata.get("unit")
+    if not unit or not isinstance(value, str):
+        return value
+    try:
+        return quantity(value, unit)
+    except ValueError as error:
+        raise ConfigError(f"{dotted} = {value!r} is not understood: {error}") from error
 
 
 def _check(dotted: str, value: Any) -> None:
@@ -452,7 +510,7 @@ def _check(dotted: str, value: Any) -> None:
     items = value if isinstance(value, tuple) else (value,)
     choices = CHOICES.get(dotted)
     for item in items:
-        if choices is not None and item not in choices:
+        if choices is not None and item is not None and item not in choices:
             raise ConfigError(f"{dotted} = {_cut(item)} is none of {', '.join(choices)}")
         if dotted == "search.menu":
             Scheme.parse(item)

@@ -96,7 +96,15 @@ class Latency:
     batch: int | None = None
     peak_memory_bytes: int | None = None  # while it runs alone, beyond the idle process
     load_ms: float | None = None
+    float_median: float | None = None  # ms of the float model in the same rounds
     extra: Mapping[str, float] = field(default_factory=dict)  # what a device measures besides
+
+    @property
+    def float_ms(self) -> float:
+        """The float model's milliseconds in the same rounds; of old journals by the ratio."""
+        if self.float_median is not None:
+            return self.float_median
+        return self.median / self.ratio if self.ratio else self.median
 
     def to_json(self) -> Json:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -182,7 +182,7 @@ def test_the_front_in_loss_and_size_ignores_time() -> None:
 def test_every_pick_has_a_title() -> None:
     assert title_of("balanced") == "balanced"
     assert title_of("loss") == "lowest loss"
-    assert title_of("drop_in") == "drop-in for int8"
+    assert title_of("drop_in") == "drop-in"
     assert title_of("unheard of") == "unheard of"
 
 

@@ -1,7 +1,7 @@
 """The commands: parse, call api.py, print.
 
 It catches SeqtoError and nothing else: anything else is a bug and shows itself. Exit codes: 0 done,
-2 bad input, 3 no trial meets --max-loss (or a comparison got worse), 130 Ctrl-C. What a command
+2 bad input, 3 no trial meets the goal (or a comparison got worse), 130 Ctrl-C. What a command
 needs is imported in its function, so that `seqto --help` is quick.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import errno
 import io
 import json
@@ -168,7 +169,7 @@ def report(options: argparse.Namespace) -> int:
         _print(terminal.summary(result.report, folder=folder))
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)
-        return _exit_code([result])
+        return _exit_code([dataclasses.replace(result, met_goal=None)])  # no gate: a rewrite
     content = api.read_report(folder)
     if options.format == "md":
         print(markdown.summary(content, folder=folder))
@@ -312,10 +313,14 @@ def _live_page(options: argparse.Namespace, folder: Path) -> Iterator[None]:
 
 
 def _exit_code(results: Sequence[Result]) -> int:
-    """Return 3 for a gate that is not met, then 2 for results that could not be written."""
+    """Return 3 for a goal that is not met, then 2 for results that could not be written."""
+    from seqto.report.wording import goal_sentence
+
     for sentence in [s for r in results for s in r.not_written]:
         print(f"seqto: {sentence}", file=sys.stderr)
-    if any(r.met_max_loss is False for r in results):
+    for result in [r for r in results if r.met_goal is False]:
+        print(f"seqto: {goal_sentence(result.report)}", file=sys.stderr)
+    if any(r.met_goal is False for r in results):
         return EXIT_GATE
     return EXIT_BAD_INPUT if any(r.not_written for r in results) else 0
 

@@ -187,21 +187,34 @@ def try_plan(worker: WorkerContext, job: TryPlan) -> PlanRan:
 
 
 def choose_batch(worker: WorkerContext, job: ChooseBatch, signals: Signals) -> BatchChosen:
-    """The batch with the most samples a second on the float model, by a short trial."""
+    """The batch with the most samples a second on the float model, by a short trial.
+
+    All sizes run the same number of samples, in turn; the best turn of each counts. So a busy
+    moment slows no size more than another, and one quiet turn is enough.
+    """
     rows = worker.store.rows(job.split)
-    speed: dict[int, float] = {}
+    sizes = [b for b in job.batches if b <= rows]
     with worker.device.open(worker.original, threads=job.threads) as session:
-        for batch in [b for b in job.batches if b <= rows]:
-            feeds = worker.store.batch(job.split, 0, batch)
-            found = session.run(feeds)[worker.setup.output.position]
-            if batch > 1 and not model_outputs.has_rows(found, batch):
-                break  # samples can be told apart only when they run one by one
-            began, runs = time.perf_counter(), 0
-            while runs < 2 or time.perf_counter() - began < job.seconds:
-                session.run(feeds)
-                runs += 1
-            speed[batch] = runs * batch / (time.perf_counter() - began)
+        feeds: dict[int, list[Batch]] = {}
+        for size in sizes:
+            first = worker.store.batch(job.split, 0, size)
+            found = session.run(first)[worker.setup.output.position]
             signals.alive()
+            if size > 1 and not model_outputs.has_rows(found, size):
+                break  # samples can be told apart only when they run one by one
+            starts = range(0, max(sizes) // size * size, size)
+            feeds[size] = [worker.store.batch(job.split, i, i + size) for i in starts]
+        speed = dict.fromkeys(feeds, 0.0)
+        stop, ran = time.perf_counter() + job.seconds * len(feeds), False
+        while not ran or time.perf_counter() < stop:
+            for size, batches in feeds.items():
+                start = time.perf_counter()
+                for batch in batches:
+                    session.run(batch)
+                seconds = time.perf_counter() - start
+                speed[size] = max(speed[size], size * len(batches) / max(seconds, 1e-9))
+                signals.alive()
+            ran = True
     best = max(speed.values())
     # the smallest batch that is nearly best: less memory for the same speed
     chosen = min(b for b, s in speed.items() if s >= 0.97 * best)

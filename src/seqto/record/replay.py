@@ -211,6 +211,7 @@ def pooled(earlier: Latency, later: Latency) -> Latency:
         ratio_low=min(earlier.ratio_low, later.ratio_low),
         ratio_high=max(earlier.ratio_high, later.ratio_high),
         runs=earlier.runs + later.runs,
+        float_median=round(share * earlier.float_ms + (1 - share) * later.float_ms, 4),
         peak_memory_bytes=later.peak_memory_bytes
         if later.peak_memory_bytes is not None
         else earlier.peak_memory_bytes,

@@ -89,14 +89,19 @@ def _size(trial: Trial, _baseline: BaselineMeasured | None) -> float | None:
 
 
 def _score_drop(trial: Trial, baseline: BaselineMeasured | None) -> float | None:
-    """How much worse the task's first score is: a share in points, others relative to float's."""
-    measured = trial.measurements[EVALUATION]
+    known = {} if baseline is None else scores_of_float(baseline)
+    return score_drop(trial.measurements[EVALUATION], known)
+
+
+def score_drop(measured: Measurement, float_scores: Mapping[str, float]) -> float | None:
+    """How much worse the task's first score is: a share in points, others relative to float's.
+
+    `float_scores`: the float model's, where the measurement has none of its own.
+    """
     name = main_score(measured.scores)
     if name is None:
         return None
-    before = measured.baseline_scores.get(name)
-    if before is None and baseline is not None:
-        before = scores_of_float(baseline).get(name)
+    before = measured.baseline_scores.get(name, float_scores.get(name))
     if before is None:
         return None
     kind = measured.kind_of_score(name)

@@ -24,6 +24,7 @@ from seqto.record.journal import Journal
 from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, WORK, OwnFiles, claim
 from seqto.record.replay import RunState, replay
 from seqto.search.strategy import PlanningStrategy
+from seqto.selection.goal import Goal
 from seqto.study import check_saturation
 from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
@@ -98,6 +99,7 @@ def _study(
     setup: RunSetup, journal: Journal, executor: Executor, workspace: Workspace, *, began: float
 ) -> Study:
     search, device = setup.settings.search, setup.settings.device
+    goal = Goal.of(dataclasses.asdict(search))
     throughput_batch = device.batch and (workspace.store.fixed_batch or device.batch)
     return Study(
         journal,
@@ -108,7 +110,7 @@ def _study(
         budget=Budget(search.max_trials, search.max_minutes),
         timing=Timing(device.threads, device.latency_s, throughput_batch),
         racing=search.racing,
-        race_objectives=search.objectives,
+        race_objectives=(*search.objectives, *(goal.objectives if goal else ())),
         probes=probe_rows(setup),
         chunk=setup.settings.data.chunk,
         rounding=Rounding(

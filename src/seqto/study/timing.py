@@ -115,6 +115,7 @@ def latency_from(
         ratio_low=round(float(ratios[low]), 4),
         ratio_high=round(float(ratios[high]), 4),
         runs=n,
+        float_median=round(float(np.median(np.asarray(float_ms))), 4),
         throughput=None if throughput is None else round(throughput, 2),
         batch=batch,
     )

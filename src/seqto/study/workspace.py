@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from seqto.assembly.assembler import Assembler, open_assembler
 from seqto.calibration.collect import Calibration, calibrate
+from seqto.calibration.input_rows import input_rows
 from seqto.calibration.statistics import save_statistics
 from seqto.data.data import Data, reserved_rows
 from seqto.data.labelled import WithLabelled
@@ -33,7 +34,13 @@ from seqto.model.prepare import Prepared
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, Json, Layer
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.tasks.task import ModelTask, Task, judges_one_output
-from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
+from seqto.transforms.transform import (
+    BIAS_CORRECTION,
+    Applied,
+    MeasuringTransform,
+    Transform,
+    parse_transform,
+)
 from seqto.transforms.variants import BASE, MODEL_FILE, STATISTICS_FILE, variant_folder
 
 TREATED_FILE = "treated.onnx"  # a variant's model before it is checked and calibrated
@@ -165,6 +172,15 @@ def _picture_size(setup: RunSetup, prepared: Prepared) -> tuple[int, int] | None
     return (height, width) if height and width else None
 
 
+def _apply(
+    transform: Transform, prepared: Prepared, peaks: Mapping[str, NDArray[Any]], store: SampleStore
+) -> Applied:
+    if isinstance(transform, MeasuringTransform) and transform.measures:
+        rows = input_rows(prepared, store.calibration)
+        return transform.apply_measured(prepared, peaks, rows)
+    return transform.apply(prepared, peaks)
+
+
 def add_variant(
     workspace: Workspace,
     transforms: Sequence[str],
@@ -190,7 +206,7 @@ def add_variant(
     for turn, code in enumerate(made):
         if turn:  # what flows through the model has changed since
             peaks = calibrate(prepared, workspace.store.calibration).peaks
-        applied = parse_transform(code).apply(prepared, peaks)
+        applied = _apply(parse_transform(code), prepared, peaks, workspace.store)
         exact = exact and applied.exact
         touched += list(applied.touched)
         skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]

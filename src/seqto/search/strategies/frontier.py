@@ -11,13 +11,13 @@
 5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
    noise + bytes + time; contiguous regions are flipped as a whole where that pays.
 6. Plans of the predicted front are confirmed on the evaluation samples. Then come rounds of plans
-   that aim at what a user asks for (the fastest and the smallest within the tolerated loss, the
+   for what a user asks for (the fastest and the smallest within the tolerated loss, the
    best that is no larger than plain int8), with what the trials so far have taught about damage,
    and of neighbours of the measured front: the swaps that the model expects to pay most. Last, a
    few plans close in on the fastest that will do.
 
 Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
-smooth, while the loss on a few hundred samples moves in steps and rewards luck.
+smooth, while the loss on a few hundred samples moves in steps and favours chance.
 """
 
 from __future__ import annotations

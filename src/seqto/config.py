@@ -29,6 +29,8 @@ from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
 from seqto.text import quantity, shorten
 
+AUTO = "auto"  # task.kind: by the model's inputs and outputs
+
 
 def _help(
     text: str,
@@ -66,8 +68,9 @@ class ModelSettings:
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     kind: str = _help(
-        "classification, multi-label, detection, segmentation, dense, or a plug-in's name",
-        "classification",
+        "classification, multi-label, detection, segmentation, dense, or a plug-in's name; "
+        "auto: taken from the model's inputs and outputs, and said",
+        AUTO,
     )
     label_offset: int = _help("label = argmax(scores) - label_offset", 0, plugin=True)
     top_k: int = _help("number of first answers that top-K figures look at", 5, plugin=True)
@@ -117,6 +120,9 @@ class DataSettings:
     seed: int = _help("seed of the splits", 0)
     chunk: int = _help(
         "samples run between two checks of the time; 0: chosen from the model", 0, resume=True
+    )
+    batch: int | None = _help(
+        "samples run together, as they will be served; absent: 1 for texts, else the fastest"
     )
     max_bad_share: float = _help("largest share of unreadable samples that is tolerated", 0.05)
     preprocess: dict[str, Any] = field(
@@ -309,7 +315,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
 
 
 AT_LEAST_ONE = (
-    ("data", ("random", "calibration", "evaluation")),
+    ("data", ("random", "calibration", "evaluation", "batch")),
     ("analysis", ("samples",)),
     ("search", ("probes", "max_trials")),
     ("device", ("memory_mb", "batch")),

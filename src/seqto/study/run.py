@@ -11,6 +11,7 @@ from seqto.errors import JournalError
 from seqto.execution.executor import Executor
 from seqto.model import files as model_files
 from seqto.record.events import (
+    GUESS,
     INTERRUPTED,
     OBJECTIVES,
     BaselineMeasured,
@@ -123,11 +124,15 @@ def _study(
         began=began,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
+        batch=setup.settings.data.batch,
     )
 
 
 def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
+    if setup.guess is not None and not study.state.has_finding(GUESS):
+        figures = {"kind": setup.guess.kind, **setup.guess.settings}
+        study.append(Finding(GUESS, setup.guess.sentence, (), figures))
     study.runner.baseline()
     if study.state.int8_products is None:
         study.append(Int8ProductsTested(**check_saturation.ask(study.executor)))

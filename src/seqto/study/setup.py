@@ -32,7 +32,9 @@ from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
 from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
 from seqto.search.strategy import Need, Strategy
+from seqto.study.guess_task import with_task
 from seqto.study.study import Listener
+from seqto.tasks.guess import TaskGuess
 from seqto.tasks.task import LabelledTask, Task, probed_rows
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
@@ -55,6 +57,7 @@ class RunSetup:
     labelled: Labelled | None = None  # for the scores at the end
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
+    guess: TaskGuess | None = None  # of the task, where nobody has named one
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
@@ -115,6 +118,9 @@ def make_setup(
     listener: Listener = lambda _event: None,
 ) -> RunSetup:
     """Choose the plug-ins that settings name; objects that are given win."""
+    guess = None
+    if task is None:
+        settings, guess = with_task(settings, fetched.path)
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
@@ -137,6 +143,7 @@ def make_setup(
         strategy or _built(settings, plugins.STRATEGIES),
         _labelled(settings, chosen, preprocess),
         listener,
+        guess=guess,
     )
 
 
@@ -154,6 +161,8 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
     for group, given in ((plugins.TASKS, task), (plugins.STRATEGIES, strategy)):
         section, key = SECTIONS[group]
         kind = getattr(getattr(settings, section), key)
+        if kind == config.AUTO and given is None:
+            continue  # the model tells; its settings are checked then
         known = [] if given is not None else plugins.fields_of(plugins.find(group, kind))
         name = f"{plugins.NAMES[group]} {kind!r}"
         if given is not None:

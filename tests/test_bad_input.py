@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import nets
 import runs
 from seqto.cli.main import main
 from seqto.data.pictures import Pictures
@@ -45,7 +46,7 @@ LONG = "a" * 5000
 def test_a_bad_setting_is_one_short_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, assignment: str, part: str
 ) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"")  # settings are looked at before the model
+    nets.save(nets.residual(), tmp_path / "net.onnx")
     words = ["tune", str(tmp_path / "net.onnx"), "--out", str(tmp_path / "run")]
     assert main([*words, "--set", assignment]) == 2
     error = capsys.readouterr().err

@@ -8,6 +8,7 @@ chosen plug-in; study/setup.py gives them to it, or refuses them.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import math
 import tomllib
@@ -549,7 +550,8 @@ def typed(value: Any, hint: Any, *, dotted: str) -> Any:
     for option in options:
         origin = typing.get_origin(option)
         if option is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+            with contextlib.suppress(OverflowError):  # else it is a number, but for nobody
+                return float(value)
         if origin is tuple:
             items = [value] if isinstance(value, str) else value
             inner = typing.get_args(option)[0]

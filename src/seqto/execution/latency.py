@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -172,4 +173,5 @@ def _peak_bytes() -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

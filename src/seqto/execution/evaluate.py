@@ -113,7 +113,8 @@ def evaluate(
         scorer = _scorer(worker, job, model.size_bytes, order)
         score(scorer, rows.chunks(0, job.rows), signals)
     measured = scorer.measurement(intervals=job.intervals)
-    return Evaluated(model, measured, {**spent, "run": rows.seconds})
+    spent = {**spent, "run": rows.seconds}
+    return Evaluated(model, measured, spent, scorer.examples(job.examples))
 
 
 def _scorer(

@@ -8,6 +8,7 @@ chosen plug-in; study/setup.py gives them to it, or refuses them.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import math
 import tomllib
@@ -119,6 +120,9 @@ class DataSettings:
     seed: int = _help("seed of the splits", 0)
     chunk: int = _help(
         "samples run between two checks of the time; 0: chosen from the model", 0, resume=True
+    )
+    batch: int | None = _help(
+        "samples run together, as they will be served; absent: 1 for texts, else the fastest"
     )
     max_bad_share: float = _help("largest share of unreadable samples that is tolerated", 0.05)
     preprocess: dict[str, Any] = field(
@@ -314,7 +318,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
 
 
 AT_LEAST_ONE = (
-    ("data", ("random", "calibration", "evaluation")),
+    ("data", ("random", "calibration", "evaluation", "batch")),
     ("analysis", ("samples",)),
     ("search", ("probes", "max_trials")),
     ("device", ("memory_mb", "batch")),
@@ -543,7 +547,8 @@ def typed(value: Any, hint: Any, *, dotted: str) -> Any:
     for option in options:
         origin = typing.get_origin(option)
         if option is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+            with contextlib.suppress(OverflowError):  # else it is a number, but for nobody
+                return float(value)
         if origin is tuple:
             items = [value] if isinstance(value, str) else value
             inner = typing.get_args(option)[0]

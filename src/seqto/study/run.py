@@ -126,6 +126,7 @@ def _study(
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
         examples=MOST_EXAMPLES if setup.settings.analysis.examples else 0,
+        batch=setup.settings.data.batch,
     )
 
 

@@ -81,6 +81,7 @@ class Study:
         judged: model_outputs.Judged,
         labelled_task: Task | None = None,
         examples: int = 0,
+        batch: int | None = None,
     ) -> None:
         self.examples = examples  # of what changed, shown of the recommended trial
         self.journal, self.executor, self.store = journal, executor, store
@@ -103,6 +104,7 @@ class Study:
             chunk=chunk,
             batch_seconds=min(0.15, timing.seconds),
             labelled_task=labelled_task,
+            batch=batch,
         )
 
     # ------------------------------------------------------------------------------ the record

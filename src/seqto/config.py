@@ -143,7 +143,11 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuantizeSettings:
-    mode: str = _help("static, dynamic or weight: the scheme that layers get by default", "static")
+    mode: str = _help(
+        "static, dynamic or weight: the scheme that layers get by default; if absent, models with "
+        "attention get dynamic",
+        "static",
+    )
     weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale per channel instead of one per tensor", False)
@@ -244,6 +248,8 @@ class ConstraintSettings:
     bits: tuple[int, ...] = _help("bit widths that the target has", (4, 8, 16, 32))
     ops: tuple[str, ...] = _help("op types that may be quantized; empty = all", ())
     max_opset: int | None = _help("highest opset of the result")
+    contrib_ops: bool = _help("operators that only ONNX Runtime has may be written", False)
+    batch_invariant: bool = _help("no answer may depend on what else is in the batch", False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.calibration.gram import columns_of
 from seqto.calibration.statistics import Statistics
+from seqto.model.layers import list_layers
 from seqto.model.prepare import Prepared, prepare
 from seqto.schemes.scheme import FP32, Scheme, unfit
 from seqto.transforms.smooth import Smooth
@@ -220,6 +221,6 @@ def test_transforms_and_rounding_leave_tables_alone(name: str) -> None:
     matrices = [x for x in prepared.layers if columns_of(x, prepared) is not None]
     assert not [x for x in matrices if x.storage]
     found = calibrate(prepared, lambda: [token_nets.tokens(model)])
-    changed = Smooth(0.5).apply(prepared, found.peaks).prepared
-    assert [x.name for x in changed.layers] == [x.name for x in prepared.layers]
-    assert [x.table for x in changed.layers] == [x.table for x in prepared.layers]
+    changed = list_layers(Smooth(0.5).apply(prepared, found.peaks).proto)
+    assert [x.name for x in changed] == [x.name for x in prepared.layers]
+    assert [x.table for x in changed] == [x.table for x in prepared.layers]

@@ -8,6 +8,8 @@ Three parts, each a job of its own, so that workers share them:
     whole    signal and answers of the whole model, as planned and with cures, on the device and
              exact
 
+A fourth part, `exact`, is the damage of one plan in exact arithmetic, for the chain of steps.py.
+
 Exact arithmetic is the same model without graph optimization: every QuantizeLinear and
 DequantizeLinear is computed as written and the products are float, so no kernel can saturate.
 """
@@ -44,7 +46,12 @@ def gather(part: str, subject: Subject) -> Json:
     """The figures of one part."""
     if not subject.layers():
         raise PlanError("the plan quantizes no layer: there is nothing to diagnose")
-    makers = {"layers": by_layer, "damage": damage_by_layer, "whole": at_the_output}
+    makers = {
+        "layers": by_layer,
+        "damage": damage_by_layer,
+        "whole": at_the_output,
+        "exact": in_exact_arithmetic,
+    }
     if part not in makers:
         raise PlanError(f"unknown part of a diagnosis: {part!r}")
     return makers[part](subject)
@@ -107,6 +114,18 @@ def at_the_output(subject: Subject) -> Json:
             found[name] = {"error": str(error)}
     word = getattr(subject.task, "changed", None)  # what loss is a share of, if not answers
     return {"whole": found, "samples": len(subject.samples), "changed": word}
+
+
+def in_exact_arithmetic(subject: Subject) -> Json:
+    """{exact: damage of the plan in exact arithmetic}: a step of steps.py; no kernel counts."""
+    subject = with_ranges(subject)
+    run = isolated_layers.open_float(subject.assembler.prepared, subject.judged)
+    values = [run(feeds) for feeds in subject.samples]
+    want = _Judged.of(subject, [[found[name] for name in subject.judged] for found in values])
+    model = subject.assembler.assemble(subject.plan).data
+    data = isolated_layers.in_float_arithmetic(model)
+    found = _Judged.of(subject, _outputs(subject, subject.exact, data))
+    return {"exact": want.damage(found) / model_outputs.spread(want.signals)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,11 @@ CALIBRATION = "calibration"  # ranges and layer analysis
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nodes that are decided together: a Conv with the Clip behind it, an Add, a pool."""
+    """Nodes that are decided together: a Conv with the Clip behind it, an Add, a pool.
+
+    A constant that a node reads other than as a factor of a product (the table of an embedding,
+    the weights of a GRU, rotary tables) is a layer too: only how it is stored can be chosen.
+    """
 
     name: str
     op_type: str
@@ -49,6 +53,11 @@ class Layer:
     weight: str | None = None  # initializer; None for weightless layers
     bias: str | None = None
     depthwise: bool = False
+    weight_shape: tuple[int, ...] = ()
+    transposed: bool = False  # a Gemm whose weights are [outputs, inputs]
+    storage: bool = False  # the weights are a table or a constant: they can only be stored
+    table: str | None = None  # initializer: the weights transposed, whose rows a Gather reads
+    table_reader: str | None = None  # that Gather: a tied embedding, stored once for both
 
     def to_json(self) -> Json:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -56,8 +65,8 @@ class Layer:
     @classmethod
     def from_json(cls, data: Json) -> Layer:
         values = dict(data)
-        for key in ("nodes", "inputs"):
-            values[key] = tuple(values[key])
+        for key in ("nodes", "inputs", "weight_shape"):
+            values[key] = tuple(values.get(key, ()))
         return cls(**values)
 
 

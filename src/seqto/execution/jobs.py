@@ -50,6 +50,7 @@ class Evaluate:
     known: frozenset[str] = frozenset()  # contents that have been run: skip them
     intervals: bool = False  # of the drops of scores
     threads: int = 1
+    examples: int = 0  # samples with the largest distance whose answers are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,7 @@ class Evaluated:
     model: ModelMade
     measurement: Measurement
     seconds: Mapping[str, float] = field(default_factory=dict)  # assemble, load, run
+    examples: tuple[Json, ...] = ()  # {row, distance, and what the task shows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,9 @@ class BatchChosen:
 class Timed:
     times_ms: tuple[tuple[float, ...], ...]  # the float model first; one a round
     throughput: tuple[float, ...] | None = None
+    # of sequences: tokens of the sample that is timed, of a long one, and the times of that
+    lengths: tuple[int, ...] | None = None
+    long_ms: tuple[tuple[float, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

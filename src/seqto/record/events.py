@@ -22,6 +22,7 @@ from seqto.records import Failure, Json, Latency, Layer, LayerError, Measurement
 FORMAT = 2
 
 # kinds of findings that the program itself looks for; a plug-in or the diagnosis may add others
+GUESS = "guess"  # which task a model was taken for
 TASK = "task"  # what is doubtful about the model's answers
 FLOAT_MODEL = "float model"  # the prepared model is the baseline, since the original does not run
 MENU = "menu"  # schemes that are not offered to the search
@@ -203,6 +204,16 @@ class TrialMeasured(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ExamplesFound(_Event):
+    """Samples of a split whose answers a trial changes most, for people to look at."""
+
+    tag: ClassVar[str] = "examples"
+    number: int
+    split: str
+    examples: tuple[Json, ...]  # {name, row, distance, picture, and what the task shows}
+
+
+@dataclass(frozen=True, slots=True)
 class StepFailed(_Event):
     """A step beside the trials that failed and is not tried again."""
 
@@ -247,6 +258,7 @@ Event = (
     | TrialTimed
     | FootprintMeasured
     | TrialMeasured
+    | ExamplesFound
     | StepFailed
     | Finding
     | RunEnded

@@ -290,5 +290,11 @@ def int8_products(report: Mapping[str, Any]) -> str:
     return f"int8 products: saturate in 16 bits ({', '.join(plain(x) for x in hit)})"
 
 
+def task_guess(report: Mapping[str, Any]) -> str:
+    """'No task was named: taken for a detector, …' or nothing where one was."""
+    said = [f["message"] for f in report["findings"] if f["kind"] == "guess"]
+    return f"No task was named (task.kind): {said[-1]}" if said else ""
+
+
 def is_random(report: Mapping[str, Any]) -> bool:
     return bool(report["data"].get("kind") == "random")

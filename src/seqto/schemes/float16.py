@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,8 @@ from seqto.schemes.code import read_words
 from seqto.schemes.float_kind import FloatKind
 from seqto.schemes.half_precision import add_floats
 from seqto.schemes.integers import Floats
-from seqto.schemes.part import WEIGHTLESS, Constants, Part, part_of, tensor
+from seqto.schemes.part import WEIGHTLESS, Constants, NodeWriter, Part, part_of, tensor
+from seqto.schemes.table import stored_name
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -47,9 +48,15 @@ class Float16(FloatKind):
         import onnx
 
         del input_scale, correct_bias
-        w = layer.weight or ""
-        items = [tensor(w + "h", self._half(layer, constants))]
-        nodes = [onnx.helper.make_node("Cast", [w + "h"], [w], to=onnx.TensorProto.FLOAT)]
+        make = onnx.helper.make_node
+        w, stored, half = layer.weight or "", stored_name(layer), self._half(layer, constants)
+        whole = w if layer.table is None else stored + "f"
+        items = [tensor(stored + "h", half if layer.table is None else half.T)]
+        nodes = [make("Cast", [stored + "h"], [whole], to=onnx.TensorProto.FLOAT)]
+        if layer.table is not None:
+            nodes.append(make("Transpose", [whole], [w], perm=[1, 0]))
+        elif layer.nodes and layer.storage:
+            nodes = []  # rows are cast, not the table
         bias = constants.bias(layer)
         if bias is not None:
             add_floats(items, nodes, layer.bias or "", bias, added=True)
@@ -58,3 +65,16 @@ class Float16(FloatKind):
     def _half(self, layer: Layer, constants: Constants) -> NDArray[np.float16]:
         limit = np.finfo(np.float16).max
         return np.clip(constants.weight(layer), -limit, limit).astype(np.float16)
+
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        """Read rows of halves; only these become float32."""
+        import onnx
+
+        make, output = onnx.helper.make_node, node.output[0]
+        graph.use_part(layer, self)
+        inputs = [stored_name(layer) + "h", graph.float_name(node.input[1])]
+        nodes = [
+            make("Gather", inputs, [output + "h"], name=node.name),
+            make("Cast", [output + "h"], [output], to=onnx.TensorProto.FLOAT),
+        ]
+        graph.append(nodes, [])

@@ -17,6 +17,7 @@ from seqto.schemes.code import Coded, read_words
 from seqto.schemes.half_precision import add_floats, with_half_scales
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.part import (
+    STORED_ONLY,
     WEIGHTLESS,
     Constants,
     NodeWriter,
@@ -28,6 +29,7 @@ from seqto.schemes.part import (
     tensor,
     weight_words,
 )
+from seqto.schemes.table import TIED
 from seqto.schemes.types import (
     ACTIVATIONS,
     MINMAX,
@@ -126,6 +128,10 @@ class StaticInt(SizedByPart, Coded):
     def problem(self, layer: Layer) -> str | None:
         if layer.weight is None:
             return None if self.weight is None else WEIGHTLESS
+        if layer.storage:
+            return STORED_ONLY
+        if layer.table is not None:
+            return TIED
         return "no weight type is given" if self.weight is None else None
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
@@ -206,6 +212,9 @@ class StaticInt(SizedByPart, Coded):
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.write_static(node, layer, self)
+
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        raise PlanError(f"layer {layer.name!r} cannot be {self}: {TIED}")
 
 
 def _add_int32_bias(

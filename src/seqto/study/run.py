@@ -11,6 +11,7 @@ from seqto.errors import JournalError
 from seqto.execution.executor import Executor
 from seqto.model import files as model_files
 from seqto.record.events import (
+    GUESS,
     INTERRUPTED,
     OBJECTIVES,
     BaselineMeasured,
@@ -26,13 +27,14 @@ from seqto.record.replay import RunState, replay
 from seqto.search.strategy import PlanningStrategy
 from seqto.selection.goal import Goal
 from seqto.study import check_saturation
+from seqto.study.examples import MOST_EXAMPLES
 from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
 from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
-from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_types
+from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
@@ -116,18 +118,23 @@ def _study(
         rounding=Rounding(
             executor,
             workspace.folder,
-            rounding_types(setup.settings, setup.strategy),
+            rounding_kinds(setup.settings, setup.strategy, workspace.layers),
             setup.progress,
         ),
         listener=setup.listener,
         began=began,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
+        examples=MOST_EXAMPLES if setup.settings.analysis.examples else 0,
+        batch=setup.settings.data.batch,
     )
 
 
 def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
+    if setup.guess is not None and not study.state.has_finding(GUESS):
+        figures = {"kind": setup.guess.kind, **setup.guess.settings}
+        study.append(Finding(GUESS, setup.guess.sentence, (), figures))
     study.runner.baseline()
     if study.state.int8_products is None:
         study.append(Int8ProductsTested(**check_saturation.ask(study.executor)))

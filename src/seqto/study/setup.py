@@ -27,12 +27,15 @@ from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
 from seqto.model.sources import parse_source
 from seqto.model.sources.source import Fetched
-from seqto.records import Json
+from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
+from seqto.search.choices import Constraints, range_methods, rounded_kinds
+from seqto.search.offered import has_attention, offered
 from seqto.search.strategy import Need, Strategy
+from seqto.study.guess_task import with_task
 from seqto.study.study import Listener
+from seqto.tasks.guess import TaskGuess
 from seqto.tasks.task import LabelledTask, Task, probed_rows
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
@@ -55,6 +58,7 @@ class RunSetup:
     labelled: Labelled | None = None  # for the scores at the end
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
+    guess: TaskGuess | None = None  # of the task, where nobody has named one
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
@@ -115,6 +119,9 @@ def make_setup(
     listener: Listener = lambda _event: None,
 ) -> RunSetup:
     """Choose the plug-ins that settings name; objects that are given win."""
+    guess = None
+    if task is None:
+        settings, guess = with_task(settings, fetched.path)
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
@@ -137,6 +144,7 @@ def make_setup(
         strategy or _built(settings, plugins.STRATEGIES),
         _labelled(settings, chosen, preprocess),
         listener,
+        guess=guess,
     )
 
 
@@ -154,6 +162,8 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
     for group, given in ((plugins.TASKS, task), (plugins.STRATEGIES, strategy)):
         section, key = SECTIONS[group]
         kind = getattr(getattr(settings, section), key)
+        if kind == config.AUTO and given is None:
+            continue  # the model tells; its settings are checked then
         known = [] if given is not None else plugins.fields_of(plugins.find(group, kind))
         name = f"{plugins.NAMES[group]} {kind!r}"
         if given is not None:
@@ -389,11 +399,17 @@ def probe_rows(setup: RunSetup) -> int:
     return probed_rows(setup.task, asked)
 
 
-def rounding_types(settings: Settings, strategy: Strategy) -> tuple[str, ...]:
-    """Return the weight types that the search may want rounded for the output."""
+def rounding_kinds(
+    settings: Settings, strategy: Strategy, layers: Sequence[Layer]
+) -> tuple[str, ...]:
+    """Return the kinds of integers that the search may want rounded for the output."""
     if Need.WIDE_CHOICES not in strategy.needs:
         return ()
     target = settings.constraints
-    schemes = [Scheme.parse(code) for code in settings.search.menu] or WEIGHTED
+    schemes = [Scheme.parse(code) for code in settings.search.menu]
+    attention = has_attention(layers)
+    timed = "latency" in settings.search.objectives
+    for layer in layers if not schemes else ():
+        schemes += offered(layer, attention=attention, timed=timed, contrib=target.contrib_ops)
     constraints = Constraints(bits=target.bits, max_opset=target.max_opset)
-    return tuple(t.name for t in rounded_types(schemes, constraints))
+    return rounded_kinds(list(dict.fromkeys(schemes)), constraints)

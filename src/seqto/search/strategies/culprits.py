@@ -4,8 +4,8 @@ A node that joins tensors of unlike ranges (a detector's boxes of 0 to 640 with 
 destroys the answers of every plan that quantizes it. Nothing can be learnt from such plans: all
 transforms and all schemes look equally bad on them. The culprits are found on a few samples:
 
-1. Every layer is quantized alone. Those that hurt most are kept float together: 1, 2, 4, … of them,
-   until the damage of the uniform plan breaks down.
+1. Every layer is quantized alone (groups first, taken apart where they hurt). Those that hurt most
+   are kept float together: 1, 2, 4, … of them, until the damage of the uniform plan breaks down.
 2. Layers that hurt only together with others do not show alone. So windows of neighbours in graph
    order are kept float, with all else quantized, and the best window is made as small as it can be.
 3. Of what is found, each layer is quantized again: what does no harm does not stay float.
@@ -21,17 +21,17 @@ from collections.abc import Generator, Sequence
 from seqto.assembly.plan import Plan
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme
-from seqto.search.strategies.targets import damage_of
+from seqto.search.strategies.probing import damages, probe_groups
 from seqto.search.strategy import Answers, Ask
 
 BREAKDOWN = 1 / 3  # of the uniform plan's damage: what is left when the culprits are float
 FEW_SHARE = 0.1  # of the layers: more than that are no culprits, the damage is spread
 FEW = 4  # layers that may always be culprits
 WINDOWS = 16  # that the graph is cut into; each overlaps the next by half
+SHARE = 0.05  # of the uniform plan's damage: groups that do less hold no culprit
 SAME = 1.25  # damage that is larger by less is the same: few samples were seen
 
 Schemes = dict[str, Scheme]
-Probing = Generator[Ask, Answers, list[float]]
 
 
 def culprits(
@@ -42,10 +42,11 @@ def culprits(
     if len(names) < 2:
         return ()
     most = max(FEW, int(FEW_SHARE * len(names)))
-    whole, *alone = yield from _damage(
-        [float_model.with_schemes(p) for p in [uniform, *({n: uniform[n]} for n in names)]]
+    (whole,) = yield from damages([float_model.with_schemes(uniform)])
+    alone = yield from probe_groups(
+        float_model, {n: uniform[n] for n in names}, resolution=SHARE * whole
     )
-    ranked = [n for _, n in sorted(zip(alone, names, strict=True), key=lambda r: -r[0])]
+    ranked = sorted(names, key=lambda n: -alone[n])
     found, left = yield from _worst_alone(uniform, float_model, ranked, most=most)
     if left > BREAKDOWN * whole:
         found, left = yield from _best_window(uniform, float_model, names, most=most)
@@ -58,11 +59,6 @@ def culprits(
 def without(uniform: Schemes, names: Sequence[str]) -> Schemes:
     """Return the schemes of the other layers: these stay float."""
     return {n: s for n, s in uniform.items() if n not in names}
-
-
-def _damage(plans: Sequence[Plan]) -> Probing:
-    trials = yield Ask(tuple(plans), probe=True)
-    return [damage_of(trial) for trial in trials]
 
 
 def _worst_alone(
@@ -83,7 +79,7 @@ def _best_window(
     width = max(2, min(most, -(-len(names) // WINDOWS)))
     starts = range(0, max(1, len(names) - width + 1), max(1, width // 2))
     windows = [list(names[i : i + width]) for i in [*starts, max(0, len(names) - width)]]
-    losses = yield from _damage(
+    losses = yield from damages(
         [float_model.with_schemes(without(uniform, window)) for window in windows]
     )
     best = min(range(len(windows)), key=lambda i: losses[i])
@@ -91,7 +87,7 @@ def _best_window(
     while len(window) > 1:
         half = max(1, len(window) // 2)
         parts = [window[:-half], window[half:]]
-        smaller = yield from _damage(
+        smaller = yield from damages(
             [float_model.with_schemes(without(uniform, part)) for part in parts]
         )
         place = min(range(2), key=lambda i: smaller[i])
@@ -104,7 +100,7 @@ def _best_window(
 def _smallest(
     uniform: Schemes, float_model: Plan, groups: Sequence[list[str]]
 ) -> Generator[Ask, Answers, tuple[list[str], float]]:
-    losses = yield from _damage(
+    losses = yield from damages(
         [float_model.with_schemes(without(uniform, group)) for group in groups]
     )
     enough = 2 * min(losses)
@@ -118,7 +114,7 @@ def _needed(
     """Those whose quantization alone, in the plan that keeps the others float, does harm."""
     if len(found) == 1:
         return list(found)
-    losses = yield from _damage(
+    losses = yield from damages(
         [
             float_model.with_schemes(without(uniform, [x for x in found if x != name]))
             for name in found
@@ -128,5 +124,5 @@ def _needed(
     if not harmful or len(harmful) == len(found):
         return list(found)
     # several that do no harm one by one may do harm together
-    (checked,) = yield from _damage([float_model.with_schemes(without(uniform, harmful))])
+    (checked,) = yield from damages([float_model.with_schemes(without(uniform, harmful))])
     return harmful if checked <= 2 * left else list(found)

@@ -5,7 +5,8 @@
    uniform plans that follow. Then the uniform plan under every transform of the float model and
    with bias correction: the transforms that leave the least damage are kept.
 2. Anchors: uniform plans of each scheme, on real samples.
-3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output.
+3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output. Of large
+   models groups of layers, taken apart where they hurt (probing.py).
 4. A noise model is fitted (noise_model.py) and corrected by the anchors; with exact bytes and
    profiled milliseconds it prices any plan in microseconds.
 5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
@@ -42,9 +43,9 @@ from seqto.search.strategies.noise_model import (
     Descent,
     NoiseModel,
     Schemes,
-    derived_from,
     fit,
 )
+from seqto.search.strategies.probing import probe
 from seqto.search.strategies.targets import (
     bisect_fastest,
     byte_limit,
@@ -62,9 +63,6 @@ HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 
 
 BATCH = 8
-
-
-PROBE_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,9 @@ class Frontier:
         float_model = yield from self._choose_float_model(space, known, kept)
         plans = anchors(space, float_model, timed=self.timed, kept_float=kept)
         yield from self._run(plans, known)
-        damage = yield from self._probe(space, float_model)
+        damage = yield from probe(
+            space, float_model, uniform_damage=least_damage(known, space, kept)
+        )
         profiled = with_anchor_scale(fit(space, damage), known.values(), float_model)
         model = with_fitted_latency(profiled, known.values())
         swept = self._sweeps(model)
@@ -156,24 +156,6 @@ class Frontier:
         tried = [base, *(p for p, _ in plans)]
         found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
         return tried[min(found)[1]].with_schemes({})
-
-    def _probe(
-        self, space: Space, float_model: Plan
-    ) -> Generator[Ask, Answers, dict[tuple[str, Scheme], float]]:
-        asked = [
-            (layer.name, scheme)
-            for layer in space.layers
-            for scheme in space.menu[layer.name]
-            if not scheme.is_float  # half precision is exact enough not to be asked
-            and derived_from(scheme) not in space.menu[layer.name]
-        ]
-        damage: dict[tuple[str, Scheme], float] = {}
-        for start in range(0, len(asked), PROBE_BATCH):
-            batch = asked[start : start + PROBE_BATCH]
-            plans = tuple(float_model.with_schemes({name: scheme}) for name, scheme in batch)
-            trials = yield Ask(plans, probe=True)
-            damage.update({key: damage_of(trial) for key, trial in zip(batch, trials, strict=True)})
-        return damage
 
     # ----------------------------------------------------------------------------------- sweeps
 
@@ -352,8 +334,10 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
     destroyed is not destroyed by the weights.
     """
     scale: dict[Scheme, float] = {}
+    stored = {x.name for x in model.space.layers if x.storage}
     for trial in trials:
-        schemes = {s for _, s in trial.plan.schemes if s.weight is not None}
+        named = [(n, s) for n, s in trial.plan.schemes if n not in stored]
+        schemes = {s for _, s in named if s.weight is not None}
         alike = {s.without_output_rounding() for s in schemes}
         if trial.error is not None or len(alike) != 1 or is_hopeless(trial):
             continue
@@ -361,7 +345,7 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
             continue
         plan = scheme_by_layer(model.space, trial.plan)
         noise = model.prices(plan)[0]
-        own = sum(model.weight.get(key, 0.0) for key in plan.items())
+        own = sum(model.weight.get(key, 0.0) for key in plan.items() if key[0] not in stored)
         if own > 0:
             scale |= dict.fromkeys(schemes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
     weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}
@@ -383,6 +367,12 @@ def clamp_damage(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
 def hopeless_damage(trials: Iterable[Trial]) -> float:
     """The smallest damage at which a known trial loses too much to be useful."""
     return min((damage_of(t) for t in trials if is_hopeless(t)), default=np.inf)
+
+
+def least_damage(known: Mapping[str, Trial], space: Space, kept: Sequence[str]) -> float:
+    """Damage of the uniform plan that the search starts from, under its best transform."""
+    schemes = Plan.of(without(plain_uniform(space), kept)).schemes
+    return min(damage_of(t) for t in known.values() if t.plan.schemes == schemes)
 
 
 def is_hopeless(trial: Trial) -> bool:

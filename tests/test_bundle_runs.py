@@ -118,7 +118,7 @@ def test_examples_show_both_texts_and_their_source(tuned: Path) -> None:
     best = recommend(state).best
     changed = state.trials[best].measurements["report"].loss.value > 0
     assert (best in state.examples) == changed
-    for example in state.examples[best].samples if changed else ():
+    for example in state.examples[best].examples if changed else ():
         assert example["name"].partition(": ")[2] in bundles.words(40)
         assert example["float"] != example["candidate"]
 

@@ -120,7 +120,7 @@ def make_setup(
     """Choose the plug-ins that settings name; objects that are given win."""
     guess = None
     if task is None:
-        settings, guess = with_task(settings, fetched.path)
+        settings, guess = with_task(settings, fetched)
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
@@ -349,10 +349,12 @@ def _program_fields(plugin: Any, settings: Settings, fetched: Fetched, *, task: 
 
 
 def _tokenizer(settings: Settings, fetched: Fetched) -> Json:
-    """[data.tokenizer]; without a file, the tokenizer.json beside the model."""
+    """[data.tokenizer]; without a file, the repository's tokenizer or the one beside the model."""
     table = dict(settings.data.tokenizer)
     if "file" in table or "vocab" in table:
         return table
+    if fetched.text is not None:
+        return {**fetched.text["tokenizer"], **table}
     model = Path(fetched.path)
     beside = [model.with_suffix(".tokenizer.json"), model.with_name("tokenizer.json")]
     found = next((path for path in beside if path.is_file()), None)

@@ -24,3 +24,4 @@ class Fetched:
     path: str
     origin: Json  # {"kind": "hub", "repo": …, "revision": …} or {"kind": "file"}
     preprocess: Json | None = None  # from the repository's own config, where it has one
+    text: Json | None = None  # {task, tokenizer, generation, taken} of a text model's repository

@@ -8,6 +8,7 @@ chosen plug-in; study/setup.py gives them to it, or refuses them.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import math
 import tomllib
@@ -56,6 +57,13 @@ def _help(
 class ModelSettings:
     path: str | None = _help(
         "file, folder, pattern, or hub:OWNER/NAME[/file][@revision]", resume=True, path=True
+    )
+    bundle: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "several files tuned as one plan: encoder and decoder, or decoder",
+            "resume": True,
+        },
     )
     offline: bool = _help("take hub models from the local cache only", False, resume=True)
     cache: str | None = _help(
@@ -142,7 +150,11 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuantizeSettings:
-    mode: str = _help("static, dynamic or weight: the scheme that layers get by default", "static")
+    mode: str = _help(
+        "static, dynamic or weight: the scheme that layers get by default; if absent, models with "
+        "attention get dynamic",
+        "static",
+    )
     weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale per channel instead of one per tensor", False)
@@ -160,6 +172,9 @@ class AnalysisSettings:
     xmodel_weight: float = _help("weight of xmodel_err in the ranking", 0.5)
     ranking: str = _help("errors (the papers') or damage (at the model's output)", "errors")
     diagnose: bool = _help("name the causes of the loss", True)
+    examples: bool = _help(
+        "show up to twelve samples on the page whose answers changed most", True, resume=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +255,8 @@ class ConstraintSettings:
     bits: tuple[int, ...] = _help("bit widths that the target has", (4, 8, 16, 32))
     ops: tuple[str, ...] = _help("op types that may be quantized; empty = all", ())
     max_opset: int | None = _help("highest opset of the result")
+    contrib_ops: bool = _help("operators that only ONNX Runtime has may be written", False)
+    batch_invariant: bool = _help("no answer may depend on what else is in the batch", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +381,9 @@ def read_toml(path: str | Path) -> Json:
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
         if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
             tables[section][key] = _absolute(value, folder)
+    bundle = tables["model"].get("bundle") if isinstance(tables.get("model"), dict) else None
+    if isinstance(bundle, dict):
+        bundle |= {part: _absolute(path, folder) for part, path in bundle.items()}
     data = tables.get("data")
     for name, keys in PATHS_IN_DATA.items():
         table = data.get(name) if isinstance(data, dict) else None
@@ -543,7 +563,8 @@ def typed(value: Any, hint: Any, *, dotted: str) -> Any:
     for option in options:
         origin = typing.get_origin(option)
         if option is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+            with contextlib.suppress(OverflowError):  # else it is a number, but for nobody
+                return float(value)
         if origin is tuple:
             items = [value] if isinstance(value, str) else value
             inner = typing.get_args(option)[0]

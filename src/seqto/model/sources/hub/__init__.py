@@ -115,7 +115,7 @@ def _fetch_one(client: Client, listing: Listing, file: str, *, revision: str) ->
     if data:
         path = _copy_plainly({**data, file: path}, file=file, commit=listing.commit)
     client.note(listing, revision)
-    return Fetched(name_model(listing.repo, file), str(path), origin, preprocess, text)
+    return Fetched(name_model(listing.repo, file), str(path), origin, preprocess, text=text)
 
 
 def _data_files(path: Path, file: str) -> list[str]:

@@ -333,7 +333,8 @@ def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Da
         if chosen:
             what = f"data has both {' and '.join(list(chosen)[:2])}"
         raise ConfigError(
-            f"{what}: set one of data.images, data.arrays, data.texts, data.pairs, data.random"
+            f"{what}: set one of data.images, data.arrays, data.texts, data.pairs, data.dataset, "
+            "data.random"
         )
     ((kind, value),) = chosen.items()
     plugin = plugins.find(plugins.DATA, kind)

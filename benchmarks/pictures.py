@@ -228,7 +228,7 @@ def picks(report: Mapping[str, Any]) -> list[Json]:
         trial = next(t for t in report["trials"] if t["number"] == number)
         found = trial["report_split"] or {}
         labelled = trial["labelled"] or {}
-        latency = trial["latency"] or {}
+        latency = trial["latency_ms"] or {}
         rows.append(
             {
                 "model": f"seqto: {', '.join(names)} (trial {number})",

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-PICKS = ("balanced", "small", "fast", "drop-in")
 SECONDS = 6.0  # of timing for each length
 
 
@@ -160,8 +159,8 @@ def main() -> None:
         models = {"float": float_model, **dict(stock_models(float_model, folder, feeds))}
         report = json.loads((given.run / "report.json").read_text())
         seen: dict[int, str] = {}
-        for pick in PICKS:
-            number = report["recommended"].get(pick)
+        full = {"fully quantized": report["fully_quantized"]}
+        for pick, number in {**report["recommended"], **full}.items():
             if number is None:
                 continue
             if number in seen:

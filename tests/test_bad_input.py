@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import nets
 import runs
 from seqto.cli.main import main
 from seqto.data.pictures import Pictures
@@ -31,6 +32,7 @@ LONG = "a" * 5000
         ("data.seed=1" + "0" * 400, "too large"),
         ("data.seed=1" + "0" * 4400, "too many digits"),
         ("search.stop_loss=nan", "not a number"),
+        ("data.max_bad_share=1" + "0" * 400, "is not a number"),
         ("quantize.exclude=" + "[" * 5000, "nested too deeply"),
         ("device.provider=3", "is not a text"),
         ("device.options=3", "is not a table"),
@@ -44,7 +46,7 @@ LONG = "a" * 5000
 def test_a_bad_setting_is_one_short_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, assignment: str, part: str
 ) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"")  # settings are looked at before the model
+    nets.save(nets.residual(), tmp_path / "net.onnx")
     words = ["tune", str(tmp_path / "net.onnx"), "--out", str(tmp_path / "run")]
     assert main([*words, "--set", assignment]) == 2
     error = capsys.readouterr().err
@@ -192,3 +194,20 @@ def test_a_first_run_that_fails_says_why(tmp_path: Path) -> None:
 def test_main_leaves_a_replaced_output_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     assert main(["--version"]) == 0
+
+
+def test_a_model_whose_name_is_not_utf8_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """ONNX Runtime opens no such file, so a search of hours would end in its error."""
+    config = runs.write_config(tmp_path)
+    name = tmp_path / os.fsdecode(b"caf\xe9.onnx")
+    try:
+        name.write_bytes((tmp_path / "net.onnx").read_bytes())
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    words = ["tune", str(name), "--config", str(config), "--out", str(tmp_path / "run")]
+    assert main([*words, "--max-trials", "2", "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert "rename" in error
+    assert error.count("\n") == 1

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 WORDS = ("good", "bad", "film", "a", "the", "very", "not", "was", "plot", "music", "long", "short")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -77,3 +80,15 @@ def _special(token: str, kind: int = 0) -> dict[str, object]:
 
 def _sequence(name: str, kind: int) -> dict[str, object]:
     return {"Sequence": {"id": name, "type_id": kind}}
+
+
+def sentences(count: int, *, seed: int = 0, longest: int = 9) -> list[str]:
+    """Sentences of 1 to `longest` words."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(1, longest + 1))) for _ in range(count)]
+
+
+def write_tsv(path: Path, *columns: Sequence[object]) -> Path:
+    rows = zip(*columns, strict=True)
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    return path

@@ -122,6 +122,16 @@ def encoder(*, seed: int = 0) -> Any:
     return net.model({"ids": shape, "mask": shape}, "hidden", [*shape, WIDTH], 11)
 
 
+def classifier(*, seed: int = 3) -> Any:
+    """The encoder with its block's mean and four classes behind it."""
+    net = _Graph(seed)
+    words = net.add("Gather", net.weight(VOCABULARY, WIDTH), "ids", name="/words/Gather")
+    x = net.block(net.norm(words, apart=True), net.number(0.0), apart=True)
+    mean = net.add("Squeeze", net.add("ReduceMean", x, axes=[1]), axes=[1])
+    net.add("Gemm", mean, net.weight(WIDTH, 4, scale=4.0), net.weight(4), output="logits")
+    return net.model({"ids": ["batch", "length"]}, "logits", ["batch", 4], 11)
+
+
 def decoder(*, seed: int = 1) -> Any:
     """As torch.onnx's dynamo exporter writes a language model with a tied table."""
     net = _Graph(seed)

@@ -8,6 +8,7 @@ chosen plug-in; study/setup.py gives them to it, or refuses them.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import math
 import tomllib
@@ -120,6 +121,9 @@ class DataSettings:
     chunk: int = _help(
         "samples run between two checks of the time; 0: chosen from the model", 0, resume=True
     )
+    batch: int | None = _help(
+        "samples run together, as they will be served; absent: 1 for texts, else the fastest"
+    )
     max_bad_share: float = _help("largest share of unreadable samples that is tolerated", 0.05)
     preprocess: dict[str, Any] = field(
         default_factory=dict,
@@ -139,7 +143,11 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuantizeSettings:
-    mode: str = _help("static, dynamic or weight: the scheme that layers get by default", "static")
+    mode: str = _help(
+        "static, dynamic or weight: the scheme that layers get by default; if absent, models with "
+        "attention get dynamic",
+        "static",
+    )
     weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale per channel instead of one per tensor", False)
@@ -237,6 +245,8 @@ class ConstraintSettings:
     bits: tuple[int, ...] = _help("bit widths that the target has", (4, 8, 16, 32))
     ops: tuple[str, ...] = _help("op types that may be quantized; empty = all", ())
     max_opset: int | None = _help("highest opset of the result")
+    contrib_ops: bool = _help("operators that only ONNX Runtime has may be written", False)
+    batch_invariant: bool = _help("no answer may depend on what else is in the batch", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +321,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
 
 
 AT_LEAST_ONE = (
-    ("data", ("random", "calibration", "evaluation")),
+    ("data", ("random", "calibration", "evaluation", "batch")),
     ("analysis", ("samples",)),
     ("search", ("probes", "max_trials")),
     ("device", ("memory_mb", "batch")),
@@ -540,7 +550,8 @@ def typed(value: Any, hint: Any, *, dotted: str) -> Any:
     for option in options:
         origin = typing.get_origin(option)
         if option is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+            with contextlib.suppress(OverflowError):  # else it is a number, but for nobody
+                return float(value)
         if origin is tuple:
             items = [value] if isinstance(value, str) else value
             inner = typing.get_args(option)[0]

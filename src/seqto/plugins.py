@@ -27,6 +27,9 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "detection": "seqto.tasks.detection:Detection",
         "segmentation": "seqto.tasks.segmentation:Segmentation",
         "dense": "seqto.tasks.dense:Dense",
+        "text-classification": "seqto.tasks.text_classification:TextClassification",
+        "embedding": "seqto.tasks.embedding:Embedding",
+        "language-model": "seqto.tasks.language_model:LanguageModel",
     },
     STRATEGIES: {
         "stepwise": "seqto.search.strategies.stepwise:Stepwise",

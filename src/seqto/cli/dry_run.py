@@ -18,7 +18,7 @@ from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION
 from seqto.search.strategy import Need
 from seqto.study.make_space import offered_menu
-from seqto.study.setup import RunSetup, probe_rows, rounding_types
+from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
 
 
 def describe(setup: RunSetup) -> str:
@@ -31,12 +31,13 @@ def describe(setup: RunSetup) -> str:
     )
     weighted = [x for x in prepared.layers if x.weight]
     # a run rounds them and leaves out those whose inputs are not finite, which are very few
-    roundable = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
+    matrices = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
+    kinds = rounding_kinds(settings, setup.strategy, prepared.layers)
     stepwise = Need.WIDE_CHOICES not in setup.strategy.needs
     menu, refusals = offered_menu(
         setup,
         prepared.layers,
-        roundable=frozenset(roundable if rounding_types(settings, setup.strategy) else ()),
+        roundable=frozenset((name, kind) for name in matrices for kind in kinds),
     )
     judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
     sample_s, sample_bytes = _one_sample(setup, prepared)

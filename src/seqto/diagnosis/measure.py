@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqto.assembly.plan import Plan
 from seqto.devices.device import Device
@@ -28,11 +26,10 @@ from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Apart
 from seqto.diagnosis.measure_layers import by_layer
 from seqto.diagnosis.remedies import cures
-from seqto.diagnosis.subject import Subject, with_ranges
+from seqto.diagnosis.subject import Judged, Subject, with_ranges
 from seqto.errors import DeviceError, PlanError
-from seqto.model import outputs as model_outputs
 from seqto.records import Json
-from seqto.tasks.task import Answers, Task, WeightedTask
+from seqto.tasks.task import Answers, WeightedTask
 
 PARTS = ("layers", "damage", "whole")
 
@@ -65,20 +62,21 @@ def damage_by_layer(subject: Subject) -> Json:
     model = isolated_layers.in_float_arithmetic(view.model(subject.plan))
     run = isolated_layers.open_deltas(prepared, view.layers, outputs=subject.judged)
     squares = dict.fromkeys((x.name for x in view.layers), 0.0)
-    references: list[NDArray[Any]] = []
+    references: list[Judged] = []
     with contextlib.closing(subject.exact.open(model, threads=1)) as exact:
         for feeds in samples:
             values = float_run(feeds)
             outputs = exact.run(view.feeds(values))
-            want = subject.signal(run(feeds, {}), feeds)
+            want = subject.judge(run(feeds, {}), feeds)
             references.append(want)
             for layer, got in zip(view.layers, outputs, strict=True):
                 delta = got - values[layer.output]
-                moved = subject.signal(run(feeds, {layer.output: delta}), feeds)
-                squares[layer.name] += float(model_outputs.squared_gaps(want, moved).sum())
+                outputs_then = run(feeds, {layer.output: delta})
+                moved = subject.judge(outputs_then, feeds, reference=want)
+                squares[layer.name] += float(subject.gaps(want, moved).sum())
                 subject.alive()
-    spread = model_outputs.spread(references)
-    rows = sum(len(r) for r in references)
+    spread = subject.spread(references)
+    rows = sum(len(r.signal) for r in references)
     return {
         "damage": {name: value / rows / spread for name, value in squares.items()},
         "samples": len(samples),
@@ -94,12 +92,12 @@ def at_the_output(subject: Subject) -> Json:
     run = isolated_layers.open_float(subject.assembler.prepared, subject.judged)
     values = [run(feeds) for feeds in subject.samples]
     outputs = [[found[name] for name in subject.judged] for found in values]
-    want = _Judged.of(subject, outputs)
-    spread = model_outputs.spread(want.signals)
+    pairs = zip(outputs, subject.samples, strict=True)
+    want = [subject.judge(found, feeds) for found, feeds in pairs]
     found: Json = {}
     for name, plan in {"planned": subject.plan, **cures(subject.plan)}.items():
         try:
-            found[name] = _damages(subject, plan, want, spread)
+            found[name] = _damages(subject, plan, want)
         except (DeviceError, PlanError) as error:
             if name == "planned":
                 raise
@@ -109,39 +107,21 @@ def at_the_output(subject: Subject) -> Json:
     return {"whole": found, "samples": len(subject.samples), "changed": word}
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """What a task makes of a model's outputs, one entry for each run."""
-
-    signals: Sequence[NDArray[Any]]
-    answers: Answers | None  # None: the task stays in the main process
-
-    @classmethod
-    def of(cls, subject: Subject, outputs: Sequence[Sequence[Any]]) -> _Judged:
-        pairs = list(zip(outputs, subject.samples, strict=True))
-        signals = [subject.signal(o, feeds) for o, feeds in pairs]
-        answers = [subject.answers(o, feeds) for o, feeds in pairs]
-        known = [a for a in answers if a is not None]
-        return cls(signals, Answers.joined(known) if known else None)
-
-    def damage(self, found: _Judged) -> float:
-        """Mean squared error of the signal."""
-        pairs = zip(self.signals, found.signals, strict=True)
-        gaps = np.concatenate([model_outputs.squared_gaps(a, b) for a, b in pairs])
-        return float(gaps.mean())
-
-    def loss(self, found: _Judged, task: Task | None) -> float | None:
-        """Mean distance of the answers, by the task's weights where it has some."""
-        if task is None or self.answers is None or found.answers is None:
-            return None
-        distances = np.asarray(task.distance(self.answers, found.answers), np.float64)
-        if not isinstance(task, WeightedTask):
-            return float(distances.mean())
-        weights = np.asarray(task.weights(self.answers, found.answers), np.float64)
-        return float(np.average(distances, weights=weights)) if weights.sum() else 0.0
+def _loss(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> float | None:
+    """Mean distance of the answers, by the task's weights where it has some."""
+    task = subject.task
+    known = [[x.answers for x in some if x.answers is not None] for some in (want, found)]
+    if task is None or not all(known):
+        return None
+    first, second = (Answers.joined(parts) for parts in known)
+    distances = np.asarray(task.distance(first, second), np.float64)
+    if not isinstance(task, WeightedTask):
+        return float(distances.mean())
+    weights = np.asarray(task.weights(first, second), np.float64)
+    return float(np.average(distances, weights=weights)) if weights.sum() else 0.0
 
 
-def _damages(subject: Subject, plan: Plan, want: _Judged, spread: float) -> Json:
+def _damages(subject: Subject, plan: Plan, want: Sequence[Judged]) -> Json:
     by_name = {x.name: x for x in subject.assembler.prepared.layers}
     for name, scheme in plan.as_dict().items():
         reason = subject.device.refuses(by_name[name], scheme)
@@ -151,10 +131,12 @@ def _damages(subject: Subject, plan: Plan, want: _Judged, spread: float) -> Json
     figures: Json = {}
     for where, device in (("device", subject.device), ("exact", subject.exact)):
         data = model if where == "device" else isolated_layers.in_float_arithmetic(model)
-        found = _Judged.of(subject, _outputs(subject, device, data))
-        figures[where] = want.damage(found) / spread
+        runs = zip(_outputs(subject, device, data), subject.samples, want, strict=True)
+        found = [subject.judge(o, feeds, reference=float_) for o, feeds, float_ in runs]
+        gaps = [subject.gaps(a, b) for a, b in zip(want, found, strict=True)]
+        figures[where] = float(np.concatenate(gaps).mean()) / subject.spread(want)
         if where == "device":
-            figures["changed"] = want.loss(found, subject.task)
+            figures["changed"] = _loss(subject, want, found)
     return figures
 
 

@@ -18,11 +18,20 @@ from seqto.devices.device import Device
 from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Values
 from seqto.model import outputs as model_outputs
-from seqto.model.batch import rows_fed, rows_that_count
+from seqto.model.batch import Batch, rows_fed, rows_that_count
 from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme
-from seqto.tasks.task import Answers, Task
+from seqto.tasks import scoring
+from seqto.tasks.task import Answers, SmoothTask, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a task makes of the outputs of one run: a row a sample."""
+
+    signal: NDArray[Any]
+    answers: Answers | None  # None: the task stays in the main process
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +54,34 @@ class Subject:
     def judged(self) -> tuple[str, ...]:
         return self.outputs or self.assembler.prepared.outputs[:1]
 
-    def signal(self, outputs: Sequence[Any], feeds: Values) -> NDArray[Any]:
-        """Return the numbers whose squared error is damage, one row a sample.
+    def judge(
+        self, outputs: Sequence[Any], feeds: Values, *, reference: Judged | None = None
+    ) -> Judged:
+        """Return what the task makes of the outputs of one run; `reference`: what of float's.
 
-        They are the task's `signal`, so that a diagnosis and the trials of a run speak of one
-        damage: what a detector's suppression throws away does not count.
+        Damage is the task's own, so that a diagnosis and the trials of a run speak of one: what a
+        detector's suppression throws away does not count.
         """
         found = self._by_sample(outputs, feeds)
         if self.task is None:
-            return found[0]
-        signal = np.asarray(self.task.signal(found))
-        return signal.reshape(len(signal), -1)
+            return Judged(found[0], None)
+        sequences = feeds if isinstance(feeds, Batch) and feeds.lengths is not None else None
+        answers = None if reference is None else reference.answers
+        decoded = scoring.decode(self.task, found, batch=sequences, reference=answers)
+        return Judged(decoded.signal, decoded.answers.without_details())
 
-    def answers(self, outputs: Sequence[Any], feeds: Values) -> Answers | None:
-        """Return the task's answers; None where it stays in the main process."""
-        if self.task is None:
-            return None
-        return self.task.decode(self._by_sample(outputs, feeds)).without_details()
+    def gaps(self, want: Judged, found: Judged) -> NDArray[np.float64]:
+        """Return what damage adds up, per sample."""
+        if isinstance(self.task, SmoothTask) and want.answers and found.answers:
+            return np.asarray(self.task.gaps(want.answers, found.answers), np.float64)
+        return model_outputs.squared_gaps(want.signal, found.signal)
+
+    def spread(self, wants: Sequence[Judged]) -> float:
+        """Return the gap that counts as a damage of 1."""
+        answers = [want.answers for want in wants if want.answers is not None]
+        if isinstance(self.task, SmoothTask) and answers:
+            return self.task.spread(Answers.joined(answers))
+        return model_outputs.spread([want.signal for want in wants])
 
     def _by_sample(self, outputs: Sequence[Any], feeds: Values) -> list[NDArray[Any]]:
         """The judged outputs, one row a sample, without what only fills a fixed batch."""

@@ -27,7 +27,8 @@ def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
     if not isinstance(worker.device, ProfilingDevice):
         return Figures(attribute_times([], {}))
     assembler = worker.assembler_of(job.plan)
-    feeds = worker.store.batch(CALIBRATION, 0, 1)
+    usual, _ = worker.store.usual_and_long(CALIBRATION)
+    feeds = worker.store.pick(CALIBRATION, [usual])
     rows = worker.device.profile(assembler.assemble(job.plan).data, feeds, runs=job.runs)
     return Figures(attribute_times(rows, node_owners(assembler)))
 
@@ -35,7 +36,7 @@ def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
 def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Figures:
     store = worker.store
     rows = min(job.samples, store.rows(CALIBRATION))
-    step = store.fixed_batch or 1
+    step = store.feed_rows(1)
     feeds = (store.batch(CALIBRATION, i, min(i + step, rows)) for i in range(0, rows, step))
     assembler = worker.assembler_of(job.plan)
     errors = layer_errors(assembler, job.plan, feeds, exact=False, alive=signals.alive)
@@ -43,16 +44,13 @@ def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Fig
 
 
 def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
-    store = worker.store
-    step = store.fixed_batch or 1  # a fixed batch stays whole
-    rows = max(step, min(job.samples, store.rows(CALIBRATION)) // step * step)
     assembler = worker.assembler_of(job.plan)
     setup = worker.setup
     positions = (setup.output.position,) if worker.task is None else setup.sent
     subject = Subject(
         assembler,
         job.plan,
-        [store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)],
+        worker.store.alike(CALIBRATION, job.samples),
         worker.device,
         worker.exact,
         alive=signals.alive,

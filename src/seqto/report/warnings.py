@@ -49,12 +49,26 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
         more = f" and {len(unreadable) - 3} more" if len(unreadable) > 3 else ""
         count = "1 sample" if len(unreadable) == 1 else f"{len(unreadable)} samples"
         found.append(f"{count} could not be read: {names}{more}.")
+    found += _truncated(report["data"])
     found += [_failed_step(failure) for failure in report["failures"]]
     failed = report["counts"]["failed"]
     if failed:
         total = report["counts"]["trials"]
         found.append(f"{failed} of {total} trials failed; each is listed with its error.")
     return found
+
+
+def _truncated(data: Mapping[str, Any]) -> list[str]:
+    """'3 of 60 texts were cut to 128 tokens, by 41 in all (data.tokenizer.max_length).'."""
+    cut = data.get("truncated") or {}
+    if not cut.get("samples"):
+        return []
+    limit = (data.get("sequences") or {}).get("max_length")
+    whole = sum((data.get("splits") or {}).values())
+    return [
+        f"{cut['samples']} of {whole} texts were cut to {limit} tokens, by {cut['tokens']} in all "
+        "(data.tokenizer.max_length)."
+    ]
 
 
 def _failed_step(step: Mapping[str, Any]) -> str:

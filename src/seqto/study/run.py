@@ -33,7 +33,7 @@ from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
 from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
-from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_types
+from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
@@ -117,13 +117,14 @@ def _study(
         rounding=Rounding(
             executor,
             workspace.folder,
-            rounding_types(setup.settings, setup.strategy),
+            rounding_kinds(setup.settings, setup.strategy, workspace.layers),
             setup.progress,
         ),
         listener=setup.listener,
         began=began,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
+        batch=setup.settings.data.batch,
     )
 
 

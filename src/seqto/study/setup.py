@@ -27,10 +27,11 @@ from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
 from seqto.model.sources import parse_source
 from seqto.model.sources.source import Fetched
-from seqto.records import Json
+from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
+from seqto.search.choices import Constraints, range_methods, rounded_kinds
+from seqto.search.offered import has_attention, offered
 from seqto.search.strategy import Need, Strategy
 from seqto.study.guess_task import with_task
 from seqto.study.study import Listener
@@ -398,11 +399,17 @@ def probe_rows(setup: RunSetup) -> int:
     return probed_rows(setup.task, asked)
 
 
-def rounding_types(settings: Settings, strategy: Strategy) -> tuple[str, ...]:
-    """Return the weight types that the search may want rounded for the output."""
+def rounding_kinds(
+    settings: Settings, strategy: Strategy, layers: Sequence[Layer]
+) -> tuple[str, ...]:
+    """Return the kinds of integers that the search may want rounded for the output."""
     if Need.WIDE_CHOICES not in strategy.needs:
         return ()
     target = settings.constraints
-    schemes = [Scheme.parse(code) for code in settings.search.menu] or WEIGHTED
+    schemes = [Scheme.parse(code) for code in settings.search.menu]
+    attention = has_attention(layers)
+    timed = "latency" in settings.search.objectives
+    for layer in layers if not schemes else ():
+        schemes += offered(layer, attention=attention, timed=timed, contrib=target.contrib_ops)
     constraints = Constraints(bits=target.bits, max_opset=target.max_opset)
-    return tuple(t.name for t in rounded_types(schemes, constraints))
+    return rounded_kinds(list(dict.fromkeys(schemes)), constraints)

@@ -21,6 +21,10 @@ from seqto.execution.jobs import (
 )
 from seqto.records import Failure, Latency
 
+# of sequences, in a latency's `extra`: tokens of the timed sample (the data's median), and tokens,
+# milliseconds and ratio to float of a long one (95 % of the data are shorter)
+TOKENS, LONG_TOKENS, LONG_MS, LONG_RATIO = "tokens", "long_tokens", "long_ms", "long_ratio"
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -69,12 +73,23 @@ class Clock:
 
     def _latency(self, result: Timed, place: int) -> Latency:
         times, throughput = result.times_ms, result.throughput
-        return latency_from(
+        found = latency_from(
             times[0],
             times[place],
             throughput=throughput[place] if throughput else None,
             batch=self.timing.batch,
         )
+        if result.lengths is None or result.long_ms is None:
+            return found
+        long = latency_from(result.long_ms[0], result.long_ms[place])
+        usual_tokens, long_tokens = result.lengths
+        extra = {
+            TOKENS: usual_tokens,
+            LONG_TOKENS: long_tokens,
+            LONG_MS: long.median,
+            LONG_RATIO: long.ratio,
+        }
+        return dataclasses.replace(found, extra={**found.extra, **extra})
 
     def _interleaved(self, plans: Sequence[Plan], float_plan: Plan | None) -> Timed | Failure:
         job = TimePlans(

@@ -105,6 +105,7 @@ def build_store(
         preprocess=setup.preprocess,
         max_bad_share=data.max_bad_share,
         progress=lambda done, total: setup.progress("samples", done, total),
+        batch=data.batch or 1,
     )
 
 

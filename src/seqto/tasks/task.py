@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from seqto.records import Json, ScoreKind
 
 if TYPE_CHECKING:
+    from seqto.model.batch import Batch
     from seqto.records import Array
 
     Outputs = Sequence[Array]
@@ -63,6 +64,20 @@ class Answers:
 
     def without_details(self) -> Answers:
         return Answers(self.values, self.lengths)
+
+    @staticmethod
+    def beside(parts: Sequence[Answers]) -> Answers:
+        """Return the answers to several sequences of each sample as one, along a second axis."""
+        if len(parts) == 1:
+            return parts[0]
+        if any(part.lengths is not None for part in parts):
+            raise ValueError("answers of different lengths cannot stand beside each other")
+        first = parts[0]
+        return Answers(
+            {n: np.stack([p.values[n] for p in parts], axis=1) for n in first.values},
+            None,
+            {n: np.stack([p.details[n] for p in parts], axis=1) for n in first.details},
+        )
 
     @staticmethod
     def joined(parts: Sequence[Answers]) -> Answers:
@@ -132,6 +147,36 @@ class WeightedTask(Protocol):
 
 
 @runtime_checkable
+class SequenceTask(Protocol):
+    """A task that reads the tokens that were fed, and of a candidate the float model's answers.
+
+    `read` stands for `decode` and `signal`. It gets the outputs of one run: `batch` has the inputs
+    and, in `lengths`, the tokens of each sample without padding. What a candidate's outputs say
+    about float's answers can then be worked out before they are dropped.
+    """
+
+    def read(
+        self, outputs: Outputs, batch: Batch, reference: Answers | None
+    ) -> tuple[Answers, NDArray[Any]]: ...
+
+
+@runtime_checkable
+class SmoothTask(Protocol):
+    """A task with a smooth measure of its own: `damage` is its mean over `spread`.
+
+    Others have the squared error of their signal over its variance.
+    """
+
+    def gaps(self, reference: Answers, answers: Answers) -> Floats:
+        """Return, per sample, how far the answers are from float's; 0: not at all."""
+        ...
+
+    def spread(self, reference: Answers) -> float:
+        """Return the gap that counts as 1."""
+        ...
+
+
+@runtime_checkable
 class ResampledTask(Protocol):
     """A task that gives the scores of some samples, perhaps named twice, after work done once."""
 
@@ -184,6 +229,21 @@ def probed_rows(task: Task, asked: int) -> int:
 def kinds_of_scores(task: Task) -> Mapping[str, ScoreKind]:
     """Return how a task's scores are read; names that are missing are shares, higher is better."""
     return task.score_kinds if isinstance(task, ScoredTask) else {}
+
+
+def needs_all_samples(task: Task) -> bool:
+    """Return whether distances can be told only for all samples at once.
+
+    Such a task (`whole_corpus = True`) compares samples with each other: nearest neighbours.
+    """
+    return bool(getattr(task, "whole_corpus", False))
+
+
+def scored_labels(task: Task, labels: Any, rows: int) -> Any:
+    """Return the labels; for a task that is scored without any (`needs_labels = False`), zeros."""
+    if labels is None and not getattr(task, "needs_labels", True):
+        return np.zeros(rows)
+    return labels
 
 
 def judges_one_output(task: Task) -> bool:

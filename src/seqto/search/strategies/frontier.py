@@ -334,8 +334,10 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
     destroyed is not destroyed by the weights.
     """
     scale: dict[Scheme, float] = {}
+    stored = {x.name for x in model.space.layers if x.storage}
     for trial in trials:
-        schemes = {s for _, s in trial.plan.schemes if s.weight is not None}
+        named = [(n, s) for n, s in trial.plan.schemes if n not in stored]
+        schemes = {s for _, s in named if s.weight is not None}
         alike = {s.without_output_rounding() for s in schemes}
         if trial.error is not None or len(alike) != 1 or is_hopeless(trial):
             continue
@@ -343,7 +345,7 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
             continue
         plan = scheme_by_layer(model.space, trial.plan)
         noise = model.prices(plan)[0]
-        own = sum(model.weight.get(key, 0.0) for key in plan.items())
+        own = sum(model.weight.get(key, 0.0) for key in plan.items() if key[0] not in stored)
         if own > 0:
             scale |= dict.fromkeys(schemes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
     weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}

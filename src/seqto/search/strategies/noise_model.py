@@ -28,6 +28,7 @@ from seqto.schemes.static_int import StaticInt
 from seqto.schemes.types import P8, S4, S7, S8, U8, Arithmetic
 from seqto.schemes.weight_only import WeightOnly
 from seqto.search.space import Space
+from seqto.search.strategies.derived_noise import derived_noise, is_derived
 
 PAIR_BYTES = 90  # Q and DQ nodes with their scale and zero point
 
@@ -115,6 +116,7 @@ class Descent:
     def __init__(self, model: NoiseModel, byte_price: float, ms_price: float) -> None:
         self.model = model
         self.rates = (1.0, byte_price, ms_price)
+        self.has_static = any(is_static(s) for menu in model.space.menu.values() for s in menu)
         self.touches = {x.name: tuple({*x.inputs, x.output}) for x in model.space.layers}
         self.own = {
             (name, scheme): self._cost(model.own(name, scheme))
@@ -156,6 +158,8 @@ class Descent:
 
     def _flip_region(self, plan: Schemes) -> bool:
         """Turn the contiguous stretch that gains most to float or to static, if any gains."""
+        if not self.has_static:
+            return False
         names = list(self.touches)
         best_gain, best_end = -1e-12, (0, 0, False)
         for static in (False, True):
@@ -220,6 +224,8 @@ def fit(space: Space, damage: Mapping[tuple[str, Scheme], float]) -> NoiseModel:
         for scheme in space.menu[layer.name]:
             source = derived_from(scheme, exact=space.exact_products)
             known = None if source is None else weight.get((layer.name, source))
+            if known is None and is_derived(space, layer.name, scheme):
+                known = derived_noise(space, layer.name, scheme, weight)
             if known is not None:
                 weight.setdefault((layer.name, scheme), known)
     return NoiseModel(space, noise_of, weight, {t: tuple(r) for t, r in readers.items()}, producer)

@@ -14,6 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from seqto.assembly.plan import Plan
 from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space
+from seqto.search.strategies.derived_noise import is_derived
 from seqto.search.strategies.noise_model import derived_from, is_static
 from seqto.search.strategies.targets import damage_of
 from seqto.search.strategies.uniform_plans import good_uniform
@@ -90,6 +91,8 @@ def _wanted(space: Space) -> list[dict[str, Scheme]]:
         menu = space.menu[layer.name]
         for scheme in menu:
             if scheme.is_float or derived_from(scheme, exact=space.exact_products) in menu:
+                continue
+            if is_derived(space, layer.name, scheme):
                 continue
             first = scheme == uniform[layer.name] and is_static(scheme)
             family = None if first else scheme.without_output_rounding()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from seqto.errors import JournalError
 from seqto.execution.executor import Executor
-from seqto.model import files as model_files
 from seqto.record.events import (
     GUESS,
     INTERRUPTED,
@@ -27,6 +26,7 @@ from seqto.record.replay import RunState, replay
 from seqto.search.strategy import PlanningStrategy
 from seqto.selection.goal import Goal
 from seqto.study import check_saturation
+from seqto.study.examples import MOST_EXAMPLES
 from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
@@ -124,6 +124,7 @@ def _study(
         began=began,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
+        examples=MOST_EXAMPLES if setup.settings.analysis.examples else 0,
         batch=setup.settings.data.batch,
     )
 
@@ -140,7 +141,7 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
         references = study.runner.references
         study.append(
             BaselineMeasured(
-                size_bytes=model_files.size_of(setup.fetched.path),
+                size_bytes=setup.fetched.size_bytes(),
                 accuracy={s: r.scores.get("accuracy") for s, r in references.items()},
                 latency=study.time_baseline(),
                 output=study.runner.judged_json(),

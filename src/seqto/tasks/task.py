@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.model.wiring import Wiring
 from seqto.records import Json, ScoreKind
 
 if TYPE_CHECKING:
@@ -186,6 +187,13 @@ class ResampledTask(Protocol):
 
 
 @runtime_checkable
+class ExampleTask(Protocol):
+    """A task that shows one sample's answers to people, in a form of tasks/example.py."""
+
+    def example(self, reference: Answers, answers: Answers) -> Json: ...
+
+
+@runtime_checkable
 class CheckedTask(Protocol):
     """A task that says what is doubtful about a model's outputs."""
 
@@ -211,6 +219,19 @@ class ModelTask(Protocol):
     """A task that wants to know the model: the outputs it gets, and the size of its picture."""
 
     def for_model(self, *, outputs: Sequence[str], size: tuple[int, int] | None) -> Task: ...
+
+
+@runtime_checkable
+class GenerationTask(Protocol):
+    """A task whose answers a bundle generates, with the tokens of a tokenizer."""
+
+    def make_wiring(self) -> Wiring:
+        """Return how the bundle's components are fed."""
+        ...
+
+    def for_tokenizer(self, table: Mapping[str, Any]) -> GenerationTask:
+        """Return the task with the tokenizer of the data ([data.tokenizer])."""
+        ...
 
 
 def most_rows(task: Task, rows: int) -> int:

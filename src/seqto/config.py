@@ -158,7 +158,9 @@ class QuantizeSettings:
         "attention get dynamic",
         "static",
     )
-    weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
+    weight: str = _help(
+        "weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4, b4", "s8"
+    )
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale per channel instead of one per tensor", False)
     bias: str = _help("s32 or float", "s32")

@@ -16,7 +16,7 @@ from seqto.data.arrays import Arrays
 from seqto.data.coco import Coco
 from seqto.data.data import Data
 from seqto.data.iterable import FromIterable
-from seqto.data.labelled import OBJECT_MASK, Labelled
+from seqto.data.labelled import ARRAYS, OBJECT_MASK, Labelled, LabelledArrays, LabelledSet
 from seqto.data.masks import Masks
 from seqto.data.pictures import NO_LABELS, Pictures
 from seqto.data.preprocess import Preprocess
@@ -56,7 +56,7 @@ class RunSetup:
     device: Device
     device_json: Json
     strategy: Strategy
-    labelled: Labelled | None = None  # for the scores at the end
+    labelled: LabelledSet | None = None  # for the scores at the end
     wiring: Wiring | None = None  # of a bundle
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
@@ -275,7 +275,7 @@ def data_kinds(settings: Settings) -> dict[str, Any]:
     return chosen
 
 
-def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> Labelled | None:
+def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> LabelledSet | None:
     """Return the labelled set that [data.labelled] names, in the form that the task takes."""
     table = settings.data.labelled
     if not table:
@@ -283,7 +283,8 @@ def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> 
     name = settings.task.kind
     if not isinstance(task, LabelledTask):
         raise ConfigError(
-            f"data.labelled is not taken by task {name!r}: it is for detection and segmentation"
+            f"data.labelled is not taken by task {name!r}: it is for detection, segmentation, "
+            "multi-label and dense"
         )
     own = list(inspect.signature(task.for_labels).parameters)
     known = [*config.LABELLED_PATHS, *own]
@@ -294,6 +295,10 @@ def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> 
         if key not in own and not (listed and all(isinstance(item, str) for item in listed)):
             raise ConfigError(f"data.labelled.{key} = {value!r} is no path and no list of paths")
     task.for_labels(**label_settings(settings))  # wrong values must not wait until the end
+    if task.label_form == ARRAYS:
+        if not isinstance(table.get("arrays"), str):
+            raise ConfigError(f"data.labelled needs arrays, an .npz with labels, for task {name!r}")
+        return LabelledArrays(Arrays(table["arrays"]))
     if "images" not in table or ("annotations" in table) == ("masks" in table):
         raise ConfigError("data.labelled needs images and either annotations or masks")
     if preprocess is None:

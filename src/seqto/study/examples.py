@@ -6,32 +6,23 @@ import base64
 import io
 from collections.abc import Sequence
 
-import numpy as np
-
 from seqto.data.store import SampleStore
-from seqto.model.wiring import IDS
 from seqto.records import Json
-from seqto.tasks.task import GenerationTask, Task
 
 MOST_EXAMPLES = 12
 SIDE = 224  # pixels of the longer side
 QUALITY = 70  # of JPEG: about 8 kB a picture
 
 
-def described(
-    store: SampleStore, split: str, examples: Sequence[Json], *, task: Task
-) -> tuple[Json, ...]:
-    """Return the examples with their sample's name and picture, or the text that was read."""
+def described(store: SampleStore, split: str, examples: Sequence[Json]) -> tuple[Json, ...]:
+    """Return the examples with the name of their sample and, where there is one, its picture."""
     names = store.names(split)
     found = []
     for example in examples:
         row = int(example["row"])
         picture = store.picture(split, row)
         made = {} if picture is None else {"picture": _jpeg(picture)}
-        name = names[row]
-        if isinstance(task, GenerationTask):
-            name += ": " + task.text_of(np.asarray(store.pick(split, [row])[IDS])[0])
-        found.append({"name": name, **example, **made})
+        found.append({"name": names[row], **example, **made})
     return tuple(found)
 
 

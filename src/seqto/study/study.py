@@ -308,5 +308,4 @@ class Study:
                 shown[trial.number] = examples
         best = recommend(self.state).best
         if best is not None and shown.get(best):
-            samples = described(self.store, split, shown[best], task=self.runner.task)
-            self.append(ExamplesFound(best, split, samples))
+            self.append(ExamplesFound(best, split, described(self.store, split, shown[best])))

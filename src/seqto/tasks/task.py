@@ -234,10 +234,6 @@ class GenerationTask(Protocol):
         """Return the task with the tokenizer of the data ([data.tokenizer])."""
         ...
 
-    def text_of(self, tokens: NDArray[Any]) -> str:
-        """Return the text of some tokens, for people."""
-        ...
-
 
 def most_rows(task: Task, rows: int) -> int:
     """Return how many of some rows a worker may hold the raw outputs of, as the task says."""

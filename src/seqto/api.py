@@ -28,7 +28,7 @@ from seqto.report import compare as report_compare
 from seqto.report import csv_file, html_page, json_file, plots
 from seqto.report.models import save_recommended
 from seqto.report.view import build_report
-from seqto.selection.recommend import pick_named, recommend
+from seqto.selection.recommend import BALANCED, GOAL, pick_named, recommend
 from seqto.study import one_shot
 from seqto.study import run as study_run
 from seqto.study.export_path import check_output
@@ -250,20 +250,30 @@ def read_report(folder: str | Path) -> Json:
 
 
 def export(
-    folder: str | Path, output: str | Path, *, trial: int | None = None, pick: str = "balanced"
+    folder: str | Path, output: str | Path, *, trial: int | None = None, pick: str | None = None
 ) -> SavedModel:
-    """Rebuild the model of a trial of a run, bit for bit; `pick` names a recommended one."""
+    """Rebuild the model of a trial of a run, bit for bit.
+
+    `pick` names a recommended one as the report does; without it and `trial`, it is the goal's,
+    where the run has a goal, else the balanced one.
+    """
     source, path = Path(folder), given_path(output, "output")
     check_output(path, source)
     state = state_of(source)
-    picks = recommend(state).picks
-    number = picks[pick_named(pick, picks)] if trial is None else trial
+    number = _trial_number(state, trial, pick)
     if number not in state.trials:
         there = f"it has 0 to {max(state.trials)}" if state.trials else "it has none yet"
         raise ConfigError(f"no trial {number} in {source}: {there}")
     chosen = state.trials[number]
     data = rebuild(source, chosen.to_json())
     return _save(path, data, [source], layers=len(chosen.plan.schemes), trial=number)
+
+
+def _trial_number(state: RunState, trial: int | None, pick: str | None) -> int:
+    if trial is not None:
+        return trial
+    picks = recommend(state).picks
+    return picks[pick_named(pick or (GOAL if GOAL in picks else BALANCED), picks)]
 
 
 def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:

@@ -247,13 +247,27 @@ def devices(_options: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from seqto.devices.available import usable_devices
+    from seqto.devices.available import NOT_BUILT_IN, usable_devices
 
+    found = usable_devices()
     table = Table("device", "usable", "why")
-    for name, usable, reason in usable_devices():
-        # as text: brackets in a reason ("seqto[tvm]") are no markup
-        table.add_row(Text(name), "yes" if usable else "no", Text(reason))
+    # as text: brackets in a reason ("seqto[tvm]") are no markup
+    for name, usable, reason in sorted(found, key=lambda row: not row[1]):
+        if usable or reason != NOT_BUILT_IN:
+            table.add_row(Text(name), "yes" if usable else "no", Text(reason))
     _print(table)
+    absent = [name.split("'")[1] for name, _, reason in found if reason == NOT_BUILT_IN]
+    if absent:
+        _print(Text(f"providers {NOT_BUILT_IN}: {', '.join(absent)}"))
+    return 0
+
+
+def completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError as error:
+        raise ConfigError("completion needs shtab: pip install 'seqto[completion]'") from error
+    print(shtab.complete(make_parser(), shell=options.shell))
     return 0
 
 
@@ -267,6 +281,7 @@ COMMANDS = {
     "compare": compare,
     "serve": serve,
     "devices": devices,
+    "completion": completion,
 }
 
 

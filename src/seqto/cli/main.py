@@ -262,6 +262,37 @@ def devices(_options: argparse.Namespace) -> int:
     return 0
 
 
+def check(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.settings import overrides_from
+    from seqto.report.checked import checked_json, checked_lines
+
+    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
+    found = api.check(options.model, against=options.against, config=options.config, **given)
+    print(json.dumps(checked_json(found)) if options.json else "\n".join(checked_lines(found)))
+    return EXIT_GATE if found.missed else 0
+
+
+def apply(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.settings import overrides_from
+    from seqto.report.wording import measured_sentence
+
+    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
+    done = api.apply(
+        options.folder,
+        options.model,
+        given_path(options.output, "--output"),
+        trial=options.trial,
+        pick=options.pick,
+        **given,
+    )
+    print(f"{measured_sentence(done.report, done.trial)}")
+    saved = done.saved
+    print(f"plan of trial {saved.trial}: {saved.size_bytes:,} bytes → {options.output}")
+    return 0
+
+
 def completion(options: argparse.Namespace) -> int:
     try:
         import shtab
@@ -281,6 +312,8 @@ COMMANDS = {
     "compare": compare,
     "serve": serve,
     "devices": devices,
+    "check": check,
+    "apply": apply,
     "completion": completion,
 }
 

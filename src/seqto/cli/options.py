@@ -47,6 +47,21 @@ examples:
   seqto export model.onnx --mode weight -o model-weights-int8.onnx"""
 
 
+CHECK = ("--device", "--output-name")
+
+
+CHECK_EXAMPLES = """\
+examples:
+  seqto check model-int8.onnx --against model.onnx --data pictures/ --within 1%
+  seqto check model-int8.onnx --against model.onnx --config tune.toml --json"""
+
+
+APPLY_EXAMPLES = """\
+examples:
+  seqto apply runs/model retrained.onnx -o retrained-int8.onnx
+  seqto apply runs/model retrained.onnx --pick small --data new/ -o small.onnx"""
+
+
 COMPLETION_EXAMPLES = """\
 bash: eval "$(seqto completion bash)"     in ~/.bashrc
 zsh:  eval "$(seqto completion zsh)"      in ~/.zshrc, after compinit
@@ -71,6 +86,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_serve(commands)
     _add_devices(commands)
+    _add_check(commands)
+    _add_apply(commands)
     _add_completion(commands)
     return parser
 
@@ -201,6 +218,56 @@ def _add_serve(commands: Any) -> None:
 
 def _add_devices(commands: Any) -> None:
     _add(commands, "devices", "list the devices that work here, and why others do not")
+
+
+def _add_check(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "check",
+        "measure a model file beside its float model, without a run folder",
+        usage="MODEL --against FLOAT --data DATA [options]",
+        examples=CHECK_EXAMPLES,
+    )
+    parser.add_argument("model", metavar="MODEL", help="the .onnx file to measure")
+    parser.add_argument(
+        "--against", required=True, metavar="FLOAT", help="the float model (required)"
+    )
+    group = _group(parser, MODEL)
+    group.add_argument(
+        "--config", metavar="FILE", help="a TOML file; options override it (default: none)"
+    )
+    _add_data_options(group)
+    for option in OPTIONS:
+        if (option.group == GOAL and option.name != "--want") or option.name in CHECK:
+            _add_option(_group(parser, option.group), option)
+    _add_within(_group(parser, GOAL))
+    _add_set(_group(parser, OTHER))
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_apply(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "apply",
+        "put a run's plan on another checkpoint of the same graph",
+        usage="RUN MODEL -o FILE [options]",
+        examples=APPLY_EXAMPLES,
+    )
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    parser.add_argument("model", metavar="MODEL", help="a model with the run's graph")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write (required)"
+    )
+    trial = parser.add_mutually_exclusive_group()
+    trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
+    trial.add_argument(
+        "--pick", metavar="NAME", help="a recommended trial (default: the goal's, else balanced)"
+    )
+    _add_data_options(_group(parser, MODEL))
+    for option in OPTIONS:
+        if option.name in ("--device", "--jobs"):
+            _add_option(_group(parser, option.group), option)
+    _add_set(_group(parser, OTHER))
 
 
 def _add_completion(commands: Any) -> None:

@@ -1,12 +1,13 @@
 """What a diagnosis rests on: figures that a worker measures, layer by layer and at the output.
 
-Three parts, each a job of its own, so that workers share them:
+Four parts, each a job of its own, so that workers share them:
 
     layers   every layer alone on float inputs (measure_layers.py): its error on the device and in
              exact arithmetic, and what other schemes would make of it
     damage   what each layer's own error does to the task's signal, in exact arithmetic
     whole    signal and answers of the whole model, as planned and with cures, on the device and
              exact
+    attention   outlier channels, masks, tables, norms and batches (attention.py)
 
 A fourth part, `exact`, is the damage of one plan in exact arithmetic, for the chain of steps.py.
 
@@ -26,6 +27,7 @@ from seqto.assembly.plan import Plan
 from seqto.devices.device import Device
 from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Apart
+from seqto.diagnosis.joins import layers_to_keep_float, unlike_joins
 from seqto.diagnosis.measure_layers import by_layer
 from seqto.diagnosis.remedies import cures
 from seqto.diagnosis.subject import Judged, Subject, with_ranges
@@ -33,7 +35,7 @@ from seqto.errors import DeviceError, PlanError
 from seqto.records import Json
 from seqto.tasks.task import Answers, WeightedTask
 
-PARTS = ("layers", "damage", "whole")
+PARTS = ("layers", "damage", "whole", "attention")
 
 
 DAMAGE_SAMPLES = 4  # of the samples: one run for each layer and sample is what costs time
@@ -98,7 +100,13 @@ def at_the_output(subject: Subject) -> Json:
     subject = with_ranges(subject)
     want = _float_answers(subject)
     found: Json = {}
-    for name, plan in {"planned": subject.plan, **cures(subject.plan)}.items():
+    plans = {"planned": subject.plan, **cures(subject.plan)}
+    joins = unlike_joins(subject)
+    if joins:
+        kept = layers_to_keep_float(subject, joins)
+        others = {n: s for n, s in subject.plan.as_dict().items() if n not in kept}
+        plans["joins"] = subject.plan.with_schemes(others)
+    for name, plan in plans.items():
         try:
             found[name] = _damages(subject, plan, want)
         except (DeviceError, PlanError) as error:
@@ -107,7 +115,8 @@ def at_the_output(subject: Subject) -> Json:
             # a cure that this device or opset cannot take is none: said, not hidden
             found[name] = {"error": str(error)}
     word = getattr(subject.task, "changed", None)  # what loss is a share of, if not answers
-    return {"whole": found, "samples": len(subject.samples), "changed": word}
+    figures = {"whole": found, "samples": len(subject.samples), "changed": word}
+    return {**figures, "joins": joins}
 
 
 def _loss(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> float | None:

@@ -53,7 +53,6 @@ ATTENTION: tuple[Scheme, ...] = (
     NBit(S8),
     DynamicInt(S8, rounding=OUTPUT),
     DynamicInt(S8),
-    DynamicInt(P8, rounding=OUTPUT),
     DynamicInt(P8),
     NBit(S4, OUTPUT, 32),
     NBit(S4, block=32),
@@ -61,7 +60,6 @@ ATTENTION: tuple[Scheme, ...] = (
     NBit(U4, block=32),
     NBit(S4, OUTPUT, 128),
     NBit(S4, block=128),
-    DynamicInt(S4, rounding=OUTPUT),
 )
 
 

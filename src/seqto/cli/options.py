@@ -338,7 +338,8 @@ def _add_data_options(group: Any, *, labels: bool = True) -> None:
     group.add_argument(
         "--data",
         metavar="DATA",
-        help="a folder of pictures, an .npz file, or random:COUNT (default: none)",
+        help="a folder of pictures, an .npz file, texts (.tsv, .csv, .jsonl, .parquet, .txt), or "
+        "random:COUNT (default: none)",
     )
     if labels:
         group.add_argument(

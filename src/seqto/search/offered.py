@@ -18,7 +18,7 @@ from seqto.schemes.dynamic_int import DynamicInt
 from seqto.schemes.nbit import NBit
 from seqto.schemes.scheme import FP16, Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import LEVELS, P8, S4, S7, S8, U4, U8, Rounding
+from seqto.schemes.types import B4, LEVELS, P8, S4, S7, S8, U4, U8, Rounding
 from seqto.schemes.weight_only import WeightOnly
 
 OUTPUT = Rounding.OUTPUT
@@ -35,8 +35,8 @@ WEIGHTED: tuple[Scheme, ...] = (
     StaticInt(S8, U8, float_bias=True),
     StaticInt(P8, U8, float_bias=True, rounding=OUTPUT),
     StaticInt(S7, U8, float_bias=True),
-    StaticInt(S4, U8, float_bias=True, rounding=OUTPUT),
-    WeightOnly(S4, rounding=OUTPUT),
+    StaticInt(B4, U8, float_bias=True, rounding=OUTPUT),
+    WeightOnly(B4, rounding=OUTPUT),
 )
 
 
@@ -47,7 +47,7 @@ WEIGHTLESS: tuple[Scheme, ...] = (StaticInt(None, U8),)
 
 
 # of MatMul and Gemm in a model with attention. Few kinds of integers are to be rounded for the
-# output: each takes about a tenth of a second for every 10,000 weights.
+# output: that takes longer than anything else before the search.
 ATTENTION: tuple[Scheme, ...] = (
     FP16,
     NBit(S8, OUTPUT),
@@ -57,6 +57,7 @@ ATTENTION: tuple[Scheme, ...] = (
     DynamicInt(P8),
     NBit(U4, OUTPUT, 32),
     NBit(U4, block=32),
+    DynamicInt(B4, rounding=OUTPUT),
 )
 
 

@@ -19,7 +19,7 @@ from seqto.execution.executor import Executor, expect, run_all
 from seqto.execution.jobs import Figures, RankLayers
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
-from seqto.model.layers import untyped_nodes
+from seqto.model.layers import branch_nodes, untyped_nodes
 from seqto.record.events import (
     MENU,
     TREATMENT,
@@ -60,7 +60,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     tested = study.state.int8_products
     exact = tested is not None and tested.result == EXACT
     menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
-    _note_refusals(study, [*refused, *_untyped(workspace.prepared.proto)])
+    _note_refusals(study, [*refused, *_stay_float(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
     full = Plan.of(default, settings.quantize.transforms)
@@ -82,7 +82,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         transforms=_variants(setup, study, workspace, menu),
         **_profiles(setup, study, workspace, menu),
         weight_error=_weight_errors(workspace, menu),
-        float_bytes=model_files.size_of(setup.fetched.path),
+        float_bytes=setup.fetched.size_bytes(),
         exact_products=exact,
     )
 
@@ -196,11 +196,13 @@ def offered_menu(
     return menu, refused
 
 
-def _untyped(proto: Any) -> list[NotOffered]:
-    """Nodes that stay float because nobody knows that they compute with floats."""
-    names = untyped_nodes(proto)
-    reason = "shape inference does not tell the type of their output, as behind a custom op"
-    return [NotOffered("a scheme other than fp32", reason, tuple(names))] if names else []
+def _stay_float(proto: Any) -> list[NotOffered]:
+    """Nodes that stay float: in branches, or because nobody knows that they compute with floats."""
+    untyped = "shape inference does not tell the type of their output, as behind a custom op"
+    inside = "they are inside the branches of If, Loop or Scan, which run as they are"
+    rows = ((untyped, untyped_nodes(proto)), (inside, branch_nodes(proto)))
+    what = "a scheme other than fp32"
+    return [NotOffered(what, reason, tuple(names)) for reason, names in rows if names]
 
 
 def _note_refusals(study: Study, refused: Sequence[NotOffered]) -> None:
@@ -226,7 +228,7 @@ def _profiles(
             continue
         if (found := study.runner.profile(plan, scheme=scheme)) is not None:
             recorded[scheme] = found
-    feeds = workspace.store.batch(CALIBRATION, 0, workspace.store.feed_rows(1))
+    feeds = workspace.feeds.first(CALIBRATION, 1)
     return latency_table(
         workspace.layers, menu, recorded, element_counts(workspace.prepared, feeds)
     )
@@ -252,7 +254,7 @@ def _variants(
         return ((),)
     peaks = workspace.calibration.peaks if workspace.calibration else None
     if peaks is None:
-        peaks = calibrate(workspace.prepared, workspace.store.calibration).peaks
+        peaks = calibrate(workspace.prepared, workspace.feeds.calibration).peaks
     made: list[tuple[str, ...]] = [()] if not setup.settings.quantize.transforms else []
     for transforms in wanted:
         if variant_of(transforms) == BASE:  # made while a model is assembled: nothing to make here

@@ -167,7 +167,7 @@ class Results:
 
     def put(self, key: str, row: Mapping[str, Any]) -> None:
         from seqto.files import write_file
-        from seqto.record.environment import environment
+        from seqto.devices.environment import environment
 
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.rows[key] = {**row, "date": now}

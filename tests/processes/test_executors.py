@@ -12,8 +12,8 @@ import pytest
 from ready import ROWS, ready, reference_of
 from seqto.assembly.plan import Plan
 from seqto.execution import jobs
-from seqto.execution.executor import run_all
-from seqto.execution.local.executor import CANCELLED, LocalExecutor
+from seqto.execution.executor import CANCELLED, run_all
+from seqto.execution.local.executor import LocalExecutor
 from seqto.records import CALIBRATION, Failure
 from seqto.tasks.classification import Classification
 from seqto.testing.fakes import InlineExecutor

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_version() -> int:
-    from seqto.record.environment import version
+    from seqto.devices.environment import version
 
     print(f"seqto {version()}")
     return 0

@@ -9,11 +9,11 @@ from seqto.assembly import rounded_weights
 from seqto.assembly.assembler import Assembled, Assembler, open_assembler
 from seqto.assembly.plan import Plan
 from seqto.data.store import SampleStore
-from seqto.devices.device import Device
-from seqto.execution.files import FileRef, LocalFiles
+from seqto.devices.device import CachingDevice, Device
+from seqto.execution.files import COMPILED, FileRef, LocalFiles
 from seqto.execution.jobs import WorkerSetup
 from seqto.plugins import device_from_json
-from seqto.records import LABELLED
+from seqto.records import LABELLED, Json
 from seqto.tasks.scoring import Reference
 from seqto.tasks.task import Task, task_from_json
 from seqto.transforms.variants import variant_of
@@ -24,7 +24,7 @@ class WorkerContext:
 
     def __init__(self, setup: WorkerSetup, files: LocalFiles) -> None:
         self.setup, self.files = setup, files
-        self.device: Device = device_from_json(setup.device)
+        self.device: Device = _with_cache(setup.device, files)
         self.exact: Device = device_from_json({"kind": "ort", "optimize": False})
         self.task: Task | None = task_from_json(setup.task) if setup.task else None
         labelled = setup.labelled_task
@@ -70,3 +70,12 @@ class WorkerContext:
 
     def labels(self, split: str) -> Any:
         return self.store.labels(split)
+
+
+def _with_cache(settings: Json, files: LocalFiles) -> Device:
+    """Return the device; the workers of a machine share the models that it compiles."""
+    device: Device = device_from_json(settings)
+    if not isinstance(device, CachingDevice):
+        return device
+    cached: Device = device_from_json({**settings, **device.with_cache(files.named(COMPILED))})
+    return cached

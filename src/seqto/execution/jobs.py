@@ -22,7 +22,7 @@ class WorkerSetup:
 
     original: FileRef  # the float model as it was given
     beside: tuple[FileRef, ...]  # its external data
-    samples: str  # folder of the sample store
+    samples: str  # folder of the sample store; `sample_files` has its files
     samples_identity: str
     device: Json
     output: Judged
@@ -30,6 +30,7 @@ class WorkerSetup:
     task: Json | None = None  # None: the task stays in the main process, which gets raw outputs
     max_opset: int | None = None
     labelled_task: Json | None = None  # for the labelled split, where the thresholds differ
+    sample_files: tuple[FileRef, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------- jobs

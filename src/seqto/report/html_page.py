@@ -125,7 +125,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
             for k in (
                 "status", "warnings", "counts", "baseline", "objectives", "front", "recommended",
                 "fully_quantized", "findings", "settings", "environment", "device", "placement",
-                "data",
+                "data", "nodes",
             )
         },
     }  # fmt: skip

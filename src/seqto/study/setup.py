@@ -21,8 +21,9 @@ from seqto.data.masks import Masks
 from seqto.data.pictures import NO_LABELS, Pictures
 from seqto.data.preprocess import Preprocess
 from seqto.data.presets import from_settings
-from seqto.devices.device import CachingDevice, Device
+from seqto.devices.device import Device
 from seqto.errors import ConfigError, nearest
+from seqto.execution.ray.executor import RayCluster
 from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
 from seqto.model.sources import parse_source
@@ -55,6 +56,8 @@ class RunSetup:
     labelled: Labelled | None = None  # for the scores at the end
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
+    cluster: RayCluster | None = None  # shared with other runs; None: the run opens its own
+    began: float | None = None  # of the command, where runs share its time; None: now
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
@@ -119,9 +122,6 @@ def make_setup(
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
     device = plugins.build(plugins.DEVICES, device_json)
-    if isinstance(device, CachingDevice):
-        # compiled models are shared by this run's workers and go with the other caches
-        device_json |= device.with_cache((out / "cache" / "compiled").resolve())
     chosen = task or _built(settings, plugins.TASKS)
     return RunSetup(
         fetched,

@@ -80,7 +80,6 @@ class Study:
     ) -> None:
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
-        self.clock = Clock(executor, timing)
         self.all_footprints = bool({"peak_memory", "load_time"} & set(race_objectives))
         self.rounding = rounding
         self.began = time.monotonic() if began is None else began
@@ -99,6 +98,7 @@ class Study:
             batch_seconds=min(0.15, timing.seconds),
             labelled_task=labelled_task,
         )
+        self.clock = Clock(executor, timing, seen=self.runner.note_node)
 
     # ------------------------------------------------------------------------------ the record
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from seqto.assembly.plan import Plan
-from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.executor import Done, Executor, expect, run_all
 from seqto.execution.files import FileRef
 from seqto.execution.jobs import (
     MeasureMemory,
@@ -35,8 +35,16 @@ class Timing:
 class Clock:
     """Asks one worker at a time; nothing else runs meanwhile."""
 
-    def __init__(self, executor: Executor, timing: Timing) -> None:
-        self._executor, self.timing = executor, timing
+    def __init__(
+        self,
+        executor: Executor,
+        timing: Timing,
+        *,
+        seen: Callable[[Done], None] = lambda _done: None,
+    ) -> None:
+        """`seen` is told of every timing, as it came from the executor."""
+        self._executor, self.timing, self._seen = executor, timing, seen
+        self._node = ""  # that has run the last timing
 
     def measure(self, plans: Sequence[Plan], *, float_plan: Plan | None) -> list[Latency | Failure]:
         """One latency a plan, beside one float session, or why it cannot be timed."""
@@ -74,6 +82,7 @@ class Clock:
             times[place],
             throughput=throughput[place] if throughput else None,
             batch=self.timing.batch,
+            node=self._node,
         )
 
     def _interleaved(self, plans: Sequence[Plan], float_plan: Plan | None) -> Timed | Failure:
@@ -85,6 +94,8 @@ class Clock:
             batch=self.timing.batch,
         )
         (done,) = run_all(self._executor, [job], alone=True)
+        self._seen(done)
+        self._node = str(done.node.get("name", ""))
         return expect(done, Timed)
 
 
@@ -100,6 +111,7 @@ def latency_from(
     *,
     throughput: float | None = None,
     batch: int | None = None,
+    node: str = "",
 ) -> Latency:
     """Medians, and the ratio round by round: a busy second slows both of its runs."""
     ours = np.asarray(candidate_ms)
@@ -117,4 +129,5 @@ def latency_from(
         runs=n,
         throughput=None if throughput is None else round(throughput, 2),
         batch=batch,
+        node=node,
     )

@@ -13,21 +13,29 @@ class SleepingWorker(RemoteWorker):
     target = "sleeping:serve"
 
 
+class Owner:
+    def make(self) -> Any:
+        import ray
+
+        return [ray.put(b"x" * 1_000_000)]
+
+
 class LosingWorker(RemoteWorker):
-    """Frees every object when it is first sent, so that it cannot be read."""
+    """The first sending of every content is an object whose owner has died: Ray has lost it."""
 
     def __init__(self, token: str) -> None:
         super().__init__(token)
         self._lost: set[str] = set()
 
     def run(self, order: Any, contents: Any) -> Any:
-        from ray._private.internal_api import free
+        import ray
 
-        for sha256, parts in contents.items():
-            if sha256 not in self._lost:
-                self._lost.add(sha256)
-                free(list(parts), local_only=False)
-        return super().run(order, contents)
+        owner = ray.remote(Owner).options(num_cpus=0).remote()
+        dead = ray.get(owner.make.remote())
+        ray.kill(owner)
+        fresh = [sha256 for sha256 in contents if sha256 not in self._lost]
+        self._lost.update(fresh)
+        return super().run(order, {**contents, **dict.fromkeys(fresh, dead)})
 
 
 class OtherCpuWorker(RemoteWorker):

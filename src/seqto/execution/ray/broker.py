@@ -32,13 +32,14 @@ from seqto.execution.jobs import WorkerSetup, job_from_json
 from seqto.execution.local.frames import Frame, Wire
 from seqto.execution.needs import NamedFiles, needs_device, setup_files
 from seqto.execution.ray.contents import Contents
-from seqto.execution.ray.nodes import Nodes
+from seqto.execution.ray.nodes import Nodes, is_bug
 from seqto.execution.ray.schedule import MOST_LOSSES, Schedule, Task, WorkerSlot
 from seqto.files import write_file
 from seqto.records import LOST, Failure, Json
 
 SENDINGS = 4  # times that contents are sent for one job before it counts as failed
-IDLE_S = 60.0  # without a worker that may run a waiting job, before the run ends
+IDLE_S = 60.0  # without a worker that may run a waiting job, before the job is given up
+SETTLED_S = 2.0  # the same where workers are there and no more are starting
 
 
 @dataclass(slots=True)
@@ -155,7 +156,10 @@ class Broker:
         try:
             reply = await self._reply(task, worker)
         except Exception as error:
-            reply = await self._after_loss(task, worker, error)
+            if is_bug(error):
+                reply = {"error": {"bug": str(error)}}
+            else:
+                reply = await self._after_loss(task, worker, error)
         if worker.task is task:
             self._schedule.finish(worker)
         if reply is not None:
@@ -262,10 +266,8 @@ class Broker:
             await asyncio.sleep(self._nodes.interval_s)
 
     def _workers_changed(self) -> None:
-        self._send(
-            "workers",
-            {"count": len(self._schedule.workers), "refused": dict(self._nodes.refused)},
-        )
+        body = {"count": len(self._schedule.workers), "refusal": self._nodes.refusal()}
+        self._send("workers", body)
 
     def _end_stranded(self) -> None:
         stranded = self._schedule.stranded()
@@ -274,15 +276,21 @@ class Broker:
             return
         self._stranded_at = self._stranded_at or time.monotonic()
         settled = not self._nodes.starting and self._schedule.workers
-        if time.monotonic() - self._stranded_at < (5.0 if settled else IDLE_S):
+        if time.monotonic() - self._stranded_at < (SETTLED_S if settled else IDLE_S):
             return
         for task in stranded:
             self._schedule.cancel(task.number)
-            if task.avoid:  # the device or node that it was lost on was the last of its kind
-                self._done(task, {"failure": Failure(LOST, "no worker is left").to_json()})
-            else:
-                message = self._nodes.why_not(task)
-                self._done(task, {"error": {"type": "DeviceError", "message": message}})
+            self._done(task, self._stranded_reply(task))
+
+    def _stranded_reply(self, task: Task) -> Json:
+        """A failure of this job, or an error that ends the run: no job of its kind can be run."""
+        if task.avoid:  # what it was lost on was the last of its kind
+            return {"failure": Failure(LOST, "no other worker is left that may run it").to_json()}
+        if task.alone and any(not w.times for w in self._schedule.workers.values()):
+            message = "no worker has this machine's type of CPU: times are not measured"
+            return {"failure": Failure("time", message).to_json()}
+        message = self._nodes.why_not(device=task.device)
+        return {"error": {**Failure("load", message).to_json(), "type": "DeviceError"}}
 
     # ---------------------------------------------------------------------------------- frames
 

@@ -70,7 +70,7 @@ class RayCluster:
         self._send_lock = threading.Lock()
         self._changed = threading.Condition()
         self.workers = 0
-        self.refused: dict[str, str] = {}
+        self._refusal = ""  # why no node of the cluster may be used
         self._fatal: str | None = None
         self._closed = False
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
@@ -129,11 +129,12 @@ class RayCluster:
         with self._changed:
             while self.workers < count:
                 self.check()
-                if not self._changed.wait(max(0.0, deadline - time.monotonic())):
-                    said = "; ".join(f"{n} is refused: {why}" for n, why in self.refused.items())
+                in_time = self._changed.wait(max(0.0, deadline - time.monotonic()))
+                if not in_time or (self._refusal and not self.workers):
+                    self.check()
+                    late = f"{self.workers} of {count} workers joined within {timeout_s:.0f} s"
                     raise DeviceError(
-                        f"no worker of the Ray cluster {self.where} joined within "
-                        f"{timeout_s:.0f} s: {said or 'it has no node with a free CPU'}"
+                        self._refusal or f"Ray cluster {self.where}: {late}; are its CPUs in use?"
                     )
 
     @property
@@ -202,7 +203,7 @@ class RayCluster:
                 run.arrived.put(body)
         elif frame.kind == "workers":
             with self._changed:
-                self.workers, self.refused = body["count"], body["refused"]
+                self.workers, self._refusal = body["count"], body["refusal"]
                 self._changed.notify_all()
         elif frame.kind == "fatal":
             self._gone(body["message"])
@@ -282,7 +283,7 @@ class RayExecutor:
         number = body["number"] % _RUN_STEP
         self._running.discard(number)
         if "error" in body:
-            raise error_of(body["error"], "a worker of the Ray cluster")
+            raise error_of(body["error"], f"Ray cluster {self._cluster.where}")
         outcome = (
             Failure.from_json(body["failure"])
             if "failure" in body

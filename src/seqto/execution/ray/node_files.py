@@ -32,9 +32,11 @@ PREFIX = "seqto-ray-"
 Contents = Mapping[str, Sequence[Any]]  # sha256 → parts of the content, as the cluster names them
 Reader = Callable[[Any], Any]  # a part's name → its bytes
 
-# waits for the lock that all workers share, then removes the folder; -I -S: it starts quickly
+# waits, as a grandchild, for the lock that all workers share, then removes the folder
 _WATCHER = """
 import fcntl, os, shutil, sys
+if os.fork():
+    os._exit(0)
 handle = os.open(sys.argv[1] + "/lock", os.O_RDWR)
 fcntl.flock(handle, fcntl.LOCK_EX)
 shutil.rmtree(sys.argv[1], ignore_errors=True)
@@ -162,12 +164,13 @@ class NodeFiles:
             marker = self.folder / "watched"
             if marker.exists():
                 return
-            subprocess.Popen(
+            subprocess.run(
                 [sys.executable, "-I", "-S", "-c", _WATCHER, str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # it outlives the worker that started it
+                check=False,
             )
             marker.touch()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from seqto.devices.environment import environment
 from seqto.execution.ray.cpu import cpu_problem, version_problem
-from seqto.execution.ray.schedule import Schedule, Task, WorkerSlot
+from seqto.execution.ray.schedule import Schedule, WorkerSlot
 from seqto.records import Json
 
 RESTARTS = 5  # actors that a node may lose before no more are started there
@@ -220,19 +220,30 @@ class Nodes:
             with contextlib.suppress(Exception):
                 await call
 
-    def why_not(self, task: Task) -> str:
+    def refusal(self) -> str:
+        """Say why no node may be used; empty while one may."""
+        left = [n for n in self._nodes.values() if n.name not in self.refused and n.cpus]
+        return "" if left or self._joined or not self.refused else self.why_not()
+
+    def why_not(self, *, device: bool = False) -> str:
         """Say why nobody can run a job."""
         parts = [f"node {name} is refused: {why}" for name, why in self.refused.items()]
-        if task.device and self._resource and not any(n.devices for n in self._nodes.values()):
+        if device and self._resource and not any(n.devices for n in self._nodes.values()):
             parts.insert(0, f"no node has the resource {self._resource!r}")
         said = "; ".join(parts[:4]) or "it has no node with a free CPU"
-        address = self._options["address"] or "of this machine"
         hint = (
             '; set executor.other_cpus = "loss" to use other CPUs for losses'
             if "CPU" in said and self._options["other_cpus"] != "loss"
             else ""
         )
-        return f"no worker of the Ray cluster {address} may run the jobs: {said}{hint}"
+        return f"no worker may run the jobs: {said}{hint}"
+
+
+def is_bug(error: Exception) -> bool:
+    """Whether an actor's method has raised, which ours never do; else the actor is gone."""
+    from ray.exceptions import RayTaskError
+
+    return isinstance(error, RayTaskError)
 
 
 def _worker_class(name: str) -> Any:

@@ -10,13 +10,16 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 BIN := .venv/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check -c requirements.lock
 
+# One process for each of two cores. By hand (`pytest tests/test_x.py`) there is one, which a debugger can stop.
+TWO_AT_A_TIME := -n 2 --dist loadgroup
+
 .PHONY: demo test check test-all tools clean
 
 demo: .venv/runtime
 	$(BIN)/seqto demo --out runs/demo
 
 test: .venv/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME)
 
 check: .venv/dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
@@ -43,7 +46,7 @@ tools:
 	@touch $@
 
 .venv/dev: .venv/bin/python pyproject.toml requirements.lock
-	$(BIN)/python $(PIP_INSTALL) -e '.[hub,detection,dev]'
+	$(BIN)/python $(PIP_INSTALL) -e '.[hub,detection,text,parquet,datasets,dev]'
 	@touch $@ .venv/runtime
 
 clean:

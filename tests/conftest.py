@@ -6,6 +6,7 @@ import importlib
 
 import pytest
 
+from seqto.execution.local.first_run import compare_here
 from seqto.testing.fakes import InlineExecutor
 
 
@@ -17,4 +18,8 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     module = importlib.import_module("seqto.study.open_executor")
     monkeypatch.setattr(module, "LocalExecutor", InlineExecutor)
+    monkeypatch.setattr(
+        "seqto.study.workspace.moved_answers",
+        lambda original, prepared, samples, **_limits: compare_here(original, prepared, samples),
+    )
     monkeypatch.setattr("seqto.report.plots.write_plots", lambda _folder, _report, **_writer: [])

@@ -12,119 +12,31 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from seqto.assembly.assembler import Assembler
+from diagnosed_nets import SATURATES, Floats, diagnosed, even, small_net, subject_of, uniform
 from seqto.assembly.plan import Plan
-from seqto.calibration.collect import calibrate
-from seqto.devices import saturation
 from seqto.devices.ort import Ort
-from seqto.diagnosis import explain, isolated_layers, measure
-from seqto.diagnosis.measure import Scene, gather
+from seqto.diagnosis import explain, isolated_layers, measure, measure_layers
+from seqto.diagnosis.measure import gather
 from seqto.diagnosis.remedies import cures, with_scheme_fields
+from seqto.diagnosis.subject import Subject
 from seqto.errors import PlanError
-from seqto.model.prepare import prepare
-from seqto.records import Json
-from seqto.schemes.types import INT_TYPES, S7
-from seqto.search.choices import default_schemes
-
-Floats = NDArray[np.float32]
-PRODUCTS = saturation.probe(Ort())
-SATURATES = PRODUCTS["result"] == saturation.SATURATES
-
-
-def _net(
-    weights: Mapping[str, Floats],
-    *,
-    biases: Mapping[str, NDArray[Any]] | None = None,
-    side: int = 8,
-    relu: bool = True,
-) -> onnx.ModelProto:
-    """x ─▶ 1×1 Conv ─▶ Relu ─▶ 1×1 Conv ─▶ … ─▶ y, one Conv for each matrix of weights."""
-    make = onnx.helper.make_node
-    nodes, constants, tensor = [], [], "x"
-    for position, (name, matrix) in enumerate(weights.items()):
-        values = matrix.astype(np.float32).reshape(*matrix.shape, 1, 1)
-        constants.append(onnx.numpy_helper.from_array(values, f"{name}.w"))
-        bias = (biases or {}).get(name, np.ones(len(matrix), np.float32))
-        constants.append(onnx.numpy_helper.from_array(bias.astype(np.float32), f"{name}.b"))
-        last = position == len(weights) - 1
-        result = "y" if last else f"{name}.c"
-        nodes.append(make("Conv", [tensor, f"{name}.w", f"{name}.b"], [result], name=name))
-        if relu and not last:
-            nodes.append(make("Relu", [result], [f"{name}.r"], name=f"{name}.relu"))
-        tensor = f"{name}.r" if relu and not last else result
-    channels = [m.shape for m in weights.values()]
-    info = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        nodes,
-        "net",
-        [info("x", 1, ["n", channels[0][1], side, side])],
-        [info("y", 1, ["n", channels[-1][0], side, side])],
-        constants,
-    )
-    opset = onnx.helper.make_opsetid("", 13)
-    return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
-
-
-def _scene(
-    model: onnx.ModelProto,
-    samples: Sequence[Floats],
-    *,
-    mode: str = "static",
-    weight: str = "s8",
-    activation: str = "u8",
-    granularity: str = "channel",
-) -> Scene:
-    prepared = prepare(model)
-    feeds: list[Mapping[str, NDArray[Any]]] = [{"x": x[None]} for x in samples]
-    statistics = calibrate(prepared, lambda: feeds).statistics
-    schemes = default_schemes(
-        prepared.layers,
-        mode=mode,
-        weight=INT_TYPES[weight],
-        activation=INT_TYPES[activation],
-        per_channel=granularity == "channel",
-    )
-    return Scene(
-        Assembler(prepared, statistics), Plan.of(schemes), feeds, Ort(), Ort(optimize=False)
-    )
-
-
-def _diagnosed(scene: Scene) -> dict[str, Json]:
-    measured = {part: gather(part, scene) for part in measure.PARTS}
-    found = explain.findings({**measured, "int8_products": PRODUCTS})
-    assert all(f["event"] == "finding" and f["kind"] == "diagnosis" for f in found)
-    return {f["figures"]["cause"]: f for f in found}
-
-
-def _uniform(rows: int, channels: int, *, side: int = 8, seed: int = 0) -> list[Floats]:
-    random = np.random.default_rng(seed)
-    return [random.random((channels, side, side), dtype=np.float32) for _ in range(rows)]
-
-
-def _even(outputs: int, inputs: int, *, seed: int = 1) -> Floats:
-    """Weights of one range in every channel: one large one, and small ones below zero.
-
-    No two products have a large sum of one sign, so that it fits into 16 bits.
-    """
-    random = np.random.default_rng(seed)
-    matrix = random.uniform(-0.2, 0.0, (outputs, inputs)).astype(np.float32)
-    matrix[np.arange(outputs), np.arange(outputs) % inputs] = 0.9
-    return matrix
-
+from seqto.model import outputs as model_outputs
+from seqto.schemes.types import S7
+from seqto.tasks.task import Answers
 
 # -------------------------------------------------------------------------------- saturation
 
 
 def _saturating() -> onnx.ModelProto:
     # every weight of `hot` is 127 after rounding: 2 · 255 · 127 does not fit into 16 bits
-    return _net({"mild": _even(16, 16), "hot": np.full((16, 16), 0.5, np.float32)})
+    return small_net({"mild": even(16, 16), "hot": np.full((16, 16), 0.5, np.float32)})
 
 
 @pytest.mark.avx2
 @pytest.mark.skipif(not SATURATES, reason="int8 products are exact here; see scripts/test-avx2")
 @pytest.mark.parametrize("activation", ["u8", "s8"])
 def test_saturating_kernels_are_named_with_their_layer_and_cure(activation: str) -> None:
-    found = _diagnosed(_scene(_saturating(), _uniform(4, 16), activation=activation))
+    found = diagnosed(subject_of(_saturating(), uniform(4, 16), activation=activation))
     named = found["saturation"]
     assert named["layers"] == ["hot"]
     where = "on this device, which adds int8 products in 16 bits"
@@ -142,14 +54,14 @@ def test_saturating_kernels_are_named_with_their_layer_and_cure(activation: str)
 
 @pytest.mark.skipif(SATURATES, reason="int8 products saturate here")
 def test_kernels_that_do_not_saturate_are_not_accused() -> None:
-    found = _diagnosed(_scene(_saturating(), _uniform(4, 16)))
+    found = diagnosed(subject_of(_saturating(), uniform(4, 16)))
     assert found["saturation"]["layers"] == []
 
 
 @pytest.mark.avx2
 def test_a_net_without_large_neighbours_saturates_nowhere() -> None:
-    model = _net({"a": _even(16, 16), "b": _even(16, 16, seed=2)})
-    found = _diagnosed(_scene(model, _uniform(4, 16)))
+    model = small_net({"a": even(16, 16), "b": even(16, 16, seed=2)})
+    found = diagnosed(subject_of(model, uniform(4, 16)))
     assert found["saturation"]["layers"] == []
     assert "0 layers" in found["saturation"]["message"]
 
@@ -161,7 +73,7 @@ def test_a_cure_that_would_saturate_is_warned_of() -> None:
     matrix = np.full((16, 16), 0.05, np.float32)
     matrix[0] = 0.0
     matrix[0, 0] = 5.0
-    found = _diagnosed(_scene(_net({"hot": matrix}), _uniform(4, 16), granularity="tensor"))
+    found = diagnosed(subject_of(small_net({"hot": matrix}), uniform(4, 16), granularity="tensor"))
     assert found["saturation"]["layers"] == []
     assert found["ranges"]["layers"] == ["hot"]
     assert found["ranges"]["figures"]["saturating_per_channel"] == ["hot"]
@@ -169,15 +81,15 @@ def test_a_cure_that_would_saturate_is_warned_of() -> None:
 
 
 def test_dynamic_schemes_have_an_exact_twin_without_integer_kernels() -> None:
-    scene = _scene(_net({"a": _even(16, 16)}), _uniform(2, 16), mode="dynamic")
-    data = scene.assembler.assemble(scene.plan).data
+    subject = subject_of(small_net({"a": even(16, 16)}), uniform(2, 16), mode="dynamic")
+    data = subject.assembler.assemble(subject.plan).data
     twin = onnx.load_from_string(isolated_layers.in_float_arithmetic(data))
     assert "ConvInteger" in {n.op_type for n in onnx.load_from_string(data).graph.node}
     assert not {n.op_type for n in twin.graph.node} & {"ConvInteger", "MatMulInteger"}
-    (got,) = Ort().open(twin.SerializeToString()).run(scene.samples[0])
-    (want,) = Ort().open(data).run(scene.samples[0])
+    (got,) = Ort().open(twin.SerializeToString()).run(subject.samples[0])
+    (want,) = Ort().open(data).run(subject.samples[0])
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    assert _diagnosed(scene)["saturation"]["layers"] == []
+    assert diagnosed(subject)["saturation"]["layers"] == []
 
 
 # ------------------------------------------------------------------------------------- ranges
@@ -195,9 +107,9 @@ def _uneven(outputs: int, inputs: int) -> Floats:
 def test_per_tensor_ranges_are_named_with_the_gain_of_a_scale_a_channel() -> None:
     # biases that keep every Relu open, and none for the layer in question
     bias = {"even": np.full(32, 2.5), "uneven": np.zeros(32), "last": np.full(32, 2.5)}
-    layers = {"even": _even(32, 32), "uneven": _uneven(32, 32), "last": _even(32, 32, seed=4)}
-    model = _net(layers, biases=bias)
-    found = _diagnosed(_scene(model, _uniform(4, 32), granularity="tensor"))
+    layers = {"even": even(32, 32), "uneven": _uneven(32, 32), "last": even(32, 32, seed=4)}
+    model = small_net(layers, biases=bias)
+    found = diagnosed(subject_of(model, uniform(4, 32), granularity="tensor"))
     ranges = found["ranges"]
     assert ranges["layers"] == ["uneven"]
     figures = ranges["figures"]["layers"]["uneven"]
@@ -209,7 +121,7 @@ def test_per_tensor_ranges_are_named_with_the_gain_of_a_scale_a_channel() -> Non
 
 
 def test_weights_with_a_scale_a_channel_are_not_accused_of_their_ranges() -> None:
-    found = _diagnosed(_scene(_net({"uneven": _uneven(16, 16)}), _uniform(4, 16)))
+    found = diagnosed(subject_of(small_net({"uneven": _uneven(16, 16)}), uniform(4, 16)))
     assert found["ranges"]["layers"] == []
     assert "every weight has a scale a channel" in found["ranges"]["message"]
 
@@ -219,16 +131,16 @@ def test_weights_with_a_scale_a_channel_are_not_accused_of_their_ranges() -> Non
 
 def _dying() -> onnx.ModelProto:
     # training has switched off channel 0 of `dead`: tiny weights, and all is said by the bias
-    weights = _even(16, 16)
+    weights = even(16, 16)
     weights[0] = 1e-9
-    return _net(
-        {"fine": _even(16, 16), "dead": weights, "last": _even(16, 16, seed=5)},
+    return small_net(
+        {"fine": even(16, 16), "dead": weights, "last": even(16, 16, seed=5)},
         biases={n: np.full(16, 1.0, np.float32) for n in ("fine", "dead", "last")},
     )
 
 
 def test_a_saturating_bias_is_named_with_its_layer_and_count() -> None:
-    bias = _diagnosed(_scene(_dying(), _uniform(4, 16), weight="u8"))["bias"]
+    bias = diagnosed(subject_of(_dying(), uniform(4, 16), weight="u8"))["bias"]
     assert bias["layers"] == ["dead"]
     assert bias["message"].startswith("bias saturates: 1 layer, 1 value ")
     assert "denormals" in bias["message"]
@@ -241,9 +153,9 @@ def test_a_saturating_bias_is_named_with_its_layer_and_count() -> None:
 
 def test_a_float_bias_that_the_runtime_makes_int32_is_found_out() -> None:
     """ONNX Runtime quantizes float biases of static layers when it loads, and +1.0 turns -2³¹."""
-    scene = _scene(_dying(), _uniform(4, 16), weight="u8")
-    plan = with_scheme_fields(scene.plan, float_bias=True)
-    found = _diagnosed(dataclasses.replace(scene, plan=plan))
+    subject = subject_of(_dying(), uniform(4, 16), weight="u8")
+    plan = with_scheme_fields(subject.plan, float_bias=True)
+    found = diagnosed(dataclasses.replace(subject, plan=plan))
     figures = found["bias"]["figures"]["layers"]["dead"]
     assert figures["exact_err"] < 0.05  # as a file it is without fault
     if figures["device_err"] < 2 * figures["exact_err"]:
@@ -255,7 +167,7 @@ def test_a_float_bias_that_the_runtime_makes_int32_is_found_out() -> None:
 
 
 def test_a_bias_that_raised_scales_hold_does_not_saturate() -> None:
-    bias = _diagnosed(_scene(_dying(), _uniform(4, 16), weight="s8"))["bias"]
+    bias = diagnosed(subject_of(_dying(), uniform(4, 16), weight="s8"))["bias"]
     figures = bias["figures"]["layers"]["dead"]
     assert (figures["saturated"], figures["saturated_without_adjustment"]) == (0, 1)
     assert figures["raised_scales"] == 1
@@ -268,17 +180,17 @@ def test_a_bias_that_raised_scales_hold_does_not_saturate() -> None:
 
 def test_activation_outliers_are_named_with_the_gain_of_clipping() -> None:
     # `spike` turns the one value of 1.0 among millions below 0.8 into a 3.0 among those
-    samples = [0.8 * x for x in _uniform(8, 1, side=128)]
+    samples = [0.8 * x for x in uniform(8, 1, side=128)]
     samples[3][0, 7, 7] = 1.0
     spike, shift = np.ones((16, 1), np.float32), np.zeros(16, np.float32)
     spike[-1], shift[-1] = 20.0, -17.0
     calm = np.eye(2, 16, dtype=np.float32)  # reads the spike's channel not at all
-    model = _net(
+    model = small_net(
         {"spike": spike, "calm": calm},
         biases={"spike": shift, "calm": np.zeros(2, np.float32)},
         side=128,
     )
-    outliers = _diagnosed(_scene(model, samples))["outliers"]
+    outliers = diagnosed(subject_of(model, samples))["outliers"]
     assert outliers["layers"] == ["spike"]
     figures = outliers["figures"]["layers"]["spike"]
     assert figures["outlier_ratio"] == pytest.approx(3.0 / 0.8, rel=0.05)
@@ -291,122 +203,78 @@ def test_activation_outliers_are_named_with_the_gain_of_clipping() -> None:
 
 
 def test_a_layers_damage_is_that_of_a_model_where_only_it_is_quantized() -> None:
-    model = _net({"a": _uneven(16, 16), "b": _even(16, 16), "c": _uneven(16, 16)})
-    scene = _scene(model, _uniform(measure.DAMAGE_SAMPLES, 16), granularity="tensor")
-    damage = gather("damage", scene)["damage"]
-    float_run = isolated_layers.open_float(scene.assembler.prepared, ["y"])
-    want = [float_run(x)["y"] for x in scene.samples]
+    model = small_net({"a": _uneven(16, 16), "b": even(16, 16), "c": _uneven(16, 16)})
+    subject = subject_of(model, uniform(measure.DAMAGE_SAMPLES, 16), granularity="tensor")
+    damage = gather("damage", subject)["damage"]
+    float_run = isolated_layers.open_float(subject.assembler.prepared, ["y"])
+    want = [float_run(x)["y"] for x in subject.samples]
     assert set(damage) == {"a", "b", "c"}
     for name, value in damage.items():
-        alone = Plan.of({name: scene.plan.scheme_of(name)})
+        alone = Plan.of({name: subject.plan.scheme_of(name)})
         # the output's own scheme says whether the last layer's result is quantized
-        plan = scene.restricted([name]) if name == "c" else alone
-        session = scene.exact.open(scene.assembler.assemble(plan).data)
-        got = [session.run(x)[0] for x in scene.samples]
-        squares = sum(measure.energy(a - b) for a, b in zip(got, want, strict=True))
-        assert value == pytest.approx(squares / len(want) / measure.variance(want), rel=2e-3)
+        plan = subject.restricted([name]) if name == "c" else alone
+        session = subject.exact.open(subject.assembler.assemble(plan).data)
+        got = [session.run(x)[0] for x in subject.samples]
+        squares = sum(measure_layers.energy(a - b) for a, b in zip(got, want, strict=True))
+        assert value == pytest.approx(squares / len(want) / model_outputs.spread(want), rel=2e-3)
+
+
+@dataclasses.dataclass(frozen=True)
+class LastChannel:
+    """Judges the last channel of the output; the others may be what they like."""
+
+    signal_bytes = 4096
+    changed = "channels"
+
+    def decode(self, outputs: Sequence[Any]) -> Answers:
+        return Answers({"mean": outputs[0][:, -1].mean(axis=(1, 2)) > 0.5})
+
+    def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
+        changed: NDArray[np.bool_] = reference.values["mean"] != answers.values["mean"]
+        return changed.astype(np.float64)
+
+    def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
+        return np.asarray(outputs[0][:, -1])
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        return {}
+
+
+def test_damage_is_that_of_what_the_task_judges() -> None:
+    # `b` mixes all channels, its large weights all feed channels that the task does not look at
+    wide = np.full((16, 16), 0.01, np.float32)
+    wide[:-1] *= 100.0 * np.linspace(1.0, 3.0, 15, dtype=np.float32)[:, None]
+    model = small_net({"a": even(16, 16), "b": wide})
+    subject = subject_of(model, uniform(4, 16), granularity="channel")
+    subject = dataclasses.replace(subject, plan=subject.restricted(["a", "b"]))
+    raw = gather("whole", subject)
+    judged = gather("whole", dataclasses.replace(subject, task=LastChannel(), outputs=("y",)))
+    assert raw["whole"]["planned"]["changed"] is None
+    assert judged["whole"]["planned"]["changed"] == 0
+    # one scale for the whole output leaves the small channel next to nothing
+    assert judged["whole"]["planned"]["exact"] > 20 * raw["whole"]["planned"]["exact"]
+    by_task = gather("damage", dataclasses.replace(subject, task=LastChannel()))["damage"]
+    assert by_task["b"] > 20 * gather("damage", subject)["damage"]["b"]
+    (message,) = [f["message"] for f in explain.findings({"whole": judged})]
+    assert message.startswith(
+        "output: quantized as planned, 0.0 % of channels change, its error is"
+    )
 
 
 def test_layers_taken_apart_keep_their_operators_and_constants() -> None:
-    scene = _scene(_net({"a": _even(16, 16), "b": _even(16, 16)}), _uniform(1, 16))
-    prepared = scene.assembler.prepared
+    subject = subject_of(small_net({"a": even(16, 16), "b": even(16, 16)}), uniform(1, 16))
+    prepared = subject.assembler.prepared
     values = isolated_layers.open_float(
-        prepared, isolated_layers.tensors_for(prepared, scene.plan)
-    )(scene.samples[0])
-    taken = isolated_layers.Apart(scene.assembler, scene.plan, values)
-    whole = onnx.load_from_string(scene.assembler.assemble(scene.plan).data)
-    split = onnx.load_from_string(taken.model(scene.plan))
+        prepared, isolated_layers.tensors_for(prepared, subject.plan)
+    )(subject.samples[0])
+    taken = isolated_layers.Apart(subject.assembler, subject.plan, values)
+    whole = onnx.load_from_string(subject.assembler.assemble(subject.plan).data)
+    split = onnx.load_from_string(taken.model(subject.plan))
     constants = {t.name: t.raw_data for t in whole.graph.initializer if t.name[0] == "w"}
     assert constants == {t.name: t.raw_data for t in split.graph.initializer if t.name[0] == "w"}
     convs = [n for n in split.graph.node if n.op_type == "Conv"]
     assert [n.name for n in convs] == ["a", "b"]
     assert len(split.graph.input) == len(split.graph.output) == 2
-
-
-# -------------------------------------------------------------------------------------- words
-
-
-def _row(**fields: Any) -> Json:
-    row = {"layer": "a", "op_type": "Conv", "depthwise": False, "parameters": 10}
-    row |= {"scheme": "static-s8-u8-channel", "device_err": 0.01, "exact_err": 0.01}
-    return {**row, "off_share": 0.0, "channel_spread": 1.0, **fields}
-
-
-def _layers(*rows: Json) -> dict[str, Json]:
-    return {"layers": {"rows": list(rows), "cpu_flags": ["avx2"], "samples": 1}}
-
-
-def test_causes_that_were_not_found_are_said_with_their_zero() -> None:
-    found = explain.findings(_layers(_row()))
-    assert [f["figures"]["cause"] for f in found] == ["saturation", "ranges", "bias", "outliers"]
-    assert all("0 layers" in f["message"] for f in found)
-    assert all(f["layers"] == [] for f in found)
-
-
-def test_a_difference_that_one_bit_less_does_not_cure_is_not_called_saturation() -> None:
-    row = _row(off_share=0.5, device_err=0.4, s7_off_share=0.5, s7_device_err=0.4)
-    named = explain.findings(_layers(row))[0]
-    assert named["message"].startswith("this device's kernels differ from exact arithmetic")
-    assert named["layers"] == ["a"]
-
-
-def test_what_was_tried_says_that_products_saturate_not_the_flags_of_the_cpu() -> None:
-    row = _row(off_share=0.5, device_err=0.4, s7_off_share=0.0, s7_device_err=0.02)
-    clause = "which adds int8 products in 16 bits"
-    for result in ("exact", "saturates", "unknown"):
-        measured = {**_layers(row), "int8_products": {"result": result}}
-        for flags in (["avx2"], ["avx2", "avx512_vnni"]):
-            measured["layers"]["cpu_flags"] = flags
-            named = explain.findings(measured)[0]
-            assert (clause in named["message"]) == (result == "saturates")
-            assert named["figures"]["int8_products"] == result
-
-
-def test_a_strangers_name_cannot_steer_a_terminal() -> None:
-    name = "conv\x1b[2J\n"
-    (named, *_) = explain.findings(_layers(_row(layer=name, off_share=0.5)))
-    assert "\x1b" not in named["message"]
-    assert named["layers"] == [name]
-
-
-def test_few_layers_with_half_of_the_damage_stand_out() -> None:
-    names = [f"l{i}" for i in range(8)]
-    rows = _layers(*(_row(layer=n) for n in names))
-    steep = {n: 1.0 if n == "l3" else 0.1 for n in names}
-    flat = dict.fromkeys(names, 0.1)
-    for damage, expected in ((steep, ["l3"]), (flat, [])):
-        found = explain.findings({**rows, "damage": {"damage": damage, "samples": 4}})
-        assert found[-1]["figures"]["cause"] == "sensitive"
-        assert found[-1]["layers"] == expected
-
-
-def test_layers_that_are_slower_as_integers_are_named_where_a_profile_says_so() -> None:
-    profiles = [
-        {"scheme": "float", "layers_ms": {"a": 1.0, "b": 1.0, "": 5.0}},
-        {"scheme": "static-u8-u8-channel", "layers_ms": {"a": 3.0, "b": 0.5, "": 50.0}},
-    ]
-    (slower,) = explain.findings({}, profiles=profiles)
-    assert slower["layers"] == ["a"]
-    assert slower["figures"]["layers"]["a"]["ms"] == 3.0
-    assert explain.findings({}, profiles=profiles[:1]) == []
-
-
-def test_only_integer_layers_of_uniform_plans_are_slower_as_integers() -> None:
-    """A float layer of a mixed trial may be slow for what is around it: no advice from that."""
-    profiles = [
-        {"scheme": "float", "layers_ms": {"a": 1.0, "b": 1.0}},
-        {"scheme": "static-s8-u8-tensor", "layers_ms": {"a": 3.0, "b": 3.0}},
-        {"scheme": "trial 7", "layers_ms": {"a": 9.0, "b": 9.0}},
-        {"scheme": "alternating", "layers_ms": {"a": 9.0, "b": 9.0}},
-    ]
-    profiles[1]["integer_layers"] = ["a"]
-    (slower,) = explain.findings({}, profiles=profiles)
-    assert slower["layers"] == ["a"]
-    assert slower["figures"]["layers"]["a"]["ms"] == 3.0
-    assert explain.findings({}, profiles=[profiles[0], *profiles[2:]]) == []
-    planned = {"scheme": "planned", "integer_layers": ["b"], "layers_ms": {"a": 3.0, "b": 3.0}}
-    (slower,) = explain.findings({}, profiles=[profiles[0], planned])
-    assert slower["layers"] == ["b"]
 
 
 # --------------------------------------------------------------------------------------- plans
@@ -435,8 +303,8 @@ def test_a_cure_changes_only_what_it_means() -> None:
 
 
 def test_a_plan_that_quantizes_nothing_cannot_be_diagnosed() -> None:
-    scene = _scene(_net({"a": _even(16, 16)}), _uniform(1, 16))
-    empty = Scene(scene.assembler, Plan(), scene.samples, scene.device, scene.exact)
+    subject = subject_of(small_net({"a": even(16, 16)}), uniform(1, 16))
+    empty = Subject(subject.assembler, Plan(), subject.samples, subject.device, subject.exact)
     with pytest.raises(PlanError, match="quantizes no layer"):
         gather("layers", empty)
 
@@ -447,8 +315,8 @@ def test_the_command_prints_one_line_a_cause_and_leaves_only_its_file(
 ) -> None:
     from seqto.cli.main import main
 
-    onnx.save(_net({"even": _even(16, 16), "uneven": _uneven(16, 16)}), tmp_path / "net.onnx")
-    np.savez(tmp_path / "x.npz", x=np.stack(_uniform(6, 16)))
+    onnx.save(small_net({"even": even(16, 16), "uneven": _uneven(16, 16)}), tmp_path / "net.onnx")
+    np.savez(tmp_path / "x.npz", x=np.stack(uniform(6, 16)))
     arguments = ["diagnose", str(tmp_path / "net.onnx"), "--data", str(tmp_path / "x.npz")]
     arguments += ["--out", str(tmp_path / "out"), "--set", "data.calibration=4", "--jobs", "1"]
     assert main(arguments) == 0

@@ -71,6 +71,7 @@ seqto.tune = functools.partial(seqto.tune, **short)
 """
 COSTLY = ("seqto tune", "seqto analyze", "seqto diagnose")
 WORKED: set[str] = set()  # costly commands that were run already
+pytestmark = pytest.mark.xdist_group("docs")  # pages share the reader's folder and WORKED
 
 
 @dataclass(frozen=True, slots=True)

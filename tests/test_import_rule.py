@@ -7,6 +7,7 @@ TYPE_CHECKING. There are no exemptions; a new room must be put into ORDER.
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -54,21 +55,30 @@ def modules_of(root: Path) -> dict[str, Path]:
 
 def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[Import]:
     """Every import of a file; `from seqto.a import b` is `seqto.a.b` where b is a module."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inner = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
+    for node, inner in statements(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(alias.name, node.lineno, id(node) in inner)
-        elif isinstance(node, ast.ImportFrom):
+                yield Import(alias.name, node.lineno, inner)
+        else:
             assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 is_module = full.removeprefix("seqto.") in known
-                yield Import(
-                    full if is_module else str(node.module), node.lineno, id(node) in inner
-                )
+                yield Import(full if is_module else str(node.module), node.lineno, inner)
+
+
+@functools.cache  # every test reads all files
+def statements(text: str) -> tuple[tuple[ast.Import | ast.ImportFrom, bool], ...]:
+    """The import statements of a file, and whether each is in a function."""
+    found = []
+    waiting: list[tuple[ast.AST, bool]] = [(ast.parse(text), False)]
+    while waiting:
+        node, inner = waiting.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append((node, inner))
+        inner = inner or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        waiting += [(child, inner) for child in ast.iter_child_nodes(node)]
+    return tuple(found)
 
 
 def is_ours(imported: Import) -> bool:

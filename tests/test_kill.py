@@ -52,7 +52,7 @@ def assert_same(got: Any, want: Any) -> None:
     assert runs.figures(got) == runs.figures(want)
 
 
-@pytest.mark.parametrize("every", [3, 7])
+@pytest.mark.parametrize("every", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 7))])
 def test_killed_after_every_few_records_it_ends_as_if_nothing_had_happened(
     config: Path, whole: Any, tmp_path: Path, every: int
 ) -> None:

@@ -11,12 +11,13 @@ LAYERS = (
     Layer("add", "Add", ("add",), ("a", "b"), "c", 0),
     Layer("fc", "Gemm", ("fc",), ("c",), "y", 4000, weight="w3", bias="b3"),
 )
+ROUNDABLE = frozenset((name, kind) for name in ("conv", "fc") for kind in ("s8", "p8", "s4"))
 BYTES = {x.name: 4 * x.parameters for x in LAYERS}
 
 
 def offered(**more: object) -> dict[str, tuple[str, ...]]:
     """Layer → codes."""
-    settings: dict[str, object] = {"weight_bytes": BYTES, "roundable": frozenset({"conv", "fc"})}
+    settings: dict[str, object] = {"weight_bytes": BYTES, "roundable": ROUNDABLE}
     constraints = more.pop("constraints", choices.Constraints())
     found, _ = choices.all_choices(LAYERS, Ort(), constraints, **{**settings, **more})  # type: ignore[arg-type]
     return {name: tuple(str(s) for s in schemes) for name, schemes in found.items()}

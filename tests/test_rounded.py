@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from seqto.execution.jobs import WeightsRounded
 from seqto.model.files import save
 from seqto.model.prepare import Prepared, open_prepared, prepare
 from seqto.records import Failure
+from seqto.schemes.block_rounding import BlockForm
 from seqto.study import round_weights
 from seqto.testing.fakes import FakeExecutor
 from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, variant_folder
@@ -82,6 +84,28 @@ def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> N
     name = layers[0].name
     made = open_assembler(variant_folder(tmp_path))
     assert made.assemble(Plan.of({name: "weight-s8-channel-round-output"})).size_bytes > 0
+
+
+def test_blocks_of_a_matrix_are_kept_and_read_back(tmp_path: Path) -> None:
+    prepared = prepare(nets.residual())
+    layers = [x for x in prepared.layers if gram.columns_of(x, prepared)]
+    made = rounded_weights.round_layers(
+        prepared, feeds, layers, ("s8", "s4b16", "u4b32"), constants=constants(prepared)
+    )
+    rows = rounded_weights.save(made, tmp_path / "rounded-0.npy")
+    (tmp_path / rounded_weights.INDEX_FILE).write_text(json.dumps(rows))
+    got = rounded_weights.load(tmp_path)
+    dense = [x.name for x in layers if x.op_type in ("Gemm", "MatMul")]
+    assert dense, "the net has a classifier"
+    assert {key for key in got if "b" in key[1]} == {
+        (name, kind) for name in dense for kind in ("s4b16", "u4b32")
+    }
+    for key, q in made.items():
+        np.testing.assert_array_equal(got[key].restore(), q.restore())
+    assembler = Assembler(prepared, Statistics({}, {}), rounded=got)
+    layer = prepared.layer(dense[0])
+    assert assembler.rounded_blocks(layer, BlockForm(4, 16)) is not None
+    assert assembler.rounded_blocks(layer, BlockForm(4, 128)) is None
 
 
 def test_a_share_that_fails_is_told_and_leaves_nothing(tmp_path: Path) -> None:

@@ -99,7 +99,10 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--set", "task.kind=sign", "--set", "task.treshold=1"], ["treshold", "'threshold'"]),
         (["--strategy", "few", "--set", "search.widht=3"], ["search.widht", "'width'"]),
         (["--set", "search.width=3"], ["search.width", "stepwise"]),
-        (["--strategy", "few", "--set", "search.width=wide"], ["search.width", "'wide'", "int"]),
+        (
+            ["--strategy", "few", "--set", "search.width=wide"],
+            ["search.width", "'wide'", "whole number"],
+        ),
         (["--set", "task.top=3"], ["task.top", "'top_k'"]),
         (["--set", "task.kind=sign", "--set", "task.tolerance=0.2"], ["task.tolerance", "sign"]),
         (["--set", "data.imagse=x"], ["data.imagse", "'images'"]),
@@ -179,7 +182,7 @@ def test_the_value_of_a_data_source_of_another_package_is_checked(
     config = runs.write_config(tmp_path)
     words = ["tune", str(config.parent / "net.onnx"), "--out", str(tmp_path / "run")]
     assert main([*words, "--data", "waves:many"]) == 2
-    assert "data.waves = 'many' is not of type int" in capsys.readouterr().err
+    assert "data.waves = 'many' is not a whole number" in capsys.readouterr().err
     assert main([*words, "--data", "waves:999", "--dry-run"]) == 0
     assert "999" in capsys.readouterr().out
 
@@ -206,10 +209,14 @@ def test_a_field_with_the_resume_flag_may_change_when_a_run_is_resumed(tmp_path:
 def test_every_setting_that_may_change_on_resume_was_one_before_or_is_said_here() -> None:
     assert resume_keys() == {
         *("search.jobs", "search.max_trials", "search.max_minutes", "search.max_loss"),
+        *("search.want", "search.max_score_drop", "search.max_size", "search.min_speedup"),
+        *("search.max_latency", "search.max_peak_memory"),
         *("search.tolerance", "search.objectives", "device.timeout_s", "device.memory_mb"),
         *("model.path", "model.offline", "model.cache", "model.endpoint"),
         *("data.images", "data.labels", "data.arrays", "data.chunk"),
         # where jobs run changes no figure: a run goes on here, on a cluster, or back
         *("executor.kind", "executor.address", "executor.folder", "executor.resource"),
         *("executor.other_cpus", "executor.studies"),
+        # what they say is part of the data's identity
+        *("data.texts", "data.pairs", "data.columns", "data.tokenizer"),
     }

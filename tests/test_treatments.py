@@ -95,3 +95,15 @@ def test_stepwise_treats_the_model_as_it_is_told() -> None:
     )
     ask = next(Stepwise().search(space, seed=0))
     assert ask.plans[0] == Plan.of({"a": "static-s8-u8"}, ["equalize"])
+
+
+def test_objectives_that_the_strategy_does_not_plan_for_are_named(
+    folder: Path, tmp_path: Path
+) -> None:
+    asked = ["loss", "size", "load_time"]
+    for strategy, said in (("frontier", 1), ("stepwise", 0)):
+        result = short_run(
+            folder, tmp_path / strategy, search__strategy=strategy, search__objectives=asked
+        )
+        found = [w for w in result.report["warnings"] if "load_time is measured and ranked" in w]
+        assert len(found) == said, "the published procedure plans for no objective"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from seqto.model.sources.source import Fetched, Source
     from seqto.record.trial import Trial
-    from seqto.records import InputSpec, Layer, Measurement, Sample
+    from seqto.records import InputSpec, Layer, Measurement, Sample, ScoreKind
     from seqto.schemes.scheme import Scheme
     from seqto.search.space import Space
     from seqto.search.strategy import Ask, Need, Strategy
@@ -47,7 +47,7 @@ _MODULES = {
     ),
     "seqto.model.sources.source": ("Fetched", "Source"),
     "seqto.record.trial": ("Trial",),
-    "seqto.records": ("InputSpec", "Layer", "Measurement", "Sample"),
+    "seqto.records": ("InputSpec", "Layer", "Measurement", "Sample", "ScoreKind"),
     "seqto.schemes.scheme": ("Scheme",),
     "seqto.search.space": ("Space",),
     "seqto.search.strategy": ("Ask", "Need", "Strategy"),
@@ -75,6 +75,7 @@ __all__ = [
     "Sample",
     "SavedModel",
     "Scheme",
+    "ScoreKind",
     "SeqtoError",
     "Session",
     "Source",

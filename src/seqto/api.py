@@ -18,18 +18,16 @@ from typing import Any
 from seqto.assembly.rebuild import rebuild
 from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError, JournalError
-from seqto.files import given_path, write_file
+from seqto.files import given_path, read_path, shown, write_file
 from seqto.record.own_files import JOURNAL, ForeignFileError, OwnFiles
 from seqto.record.replay import RunState, read_state
 from seqto.record.trial import Trial
 from seqto.records import Json, Layer
 from seqto.report import compare as report_compare
 from seqto.report import csv_file, html_page, json_file, plots
-from seqto.report.models import pick as find_pick
 from seqto.report.models import save_recommended
 from seqto.report.view import build_report
-from seqto.selection.racing import complete
-from seqto.selection.recommend import recommend
+from seqto.selection.recommend import pick_named, recommend
 from seqto.study import one_shot
 from seqto.study import run as study_run
 from seqto.study.export_path import check_output
@@ -51,7 +49,7 @@ class Result:
     front: tuple[int, ...]
     recommended: Mapping[str, int]
     layers: tuple[Layer, ...]
-    met_max_loss: bool | None = None
+    met_goal: bool | None = None  # None: no goal was set
     problems: tuple[str, ...] = ()  # models that could not be rebuilt
     not_written: tuple[str, ...] = ()  # one sentence per file of the user's that was left
 
@@ -176,14 +174,7 @@ def run_tune(setup: RunSetup) -> Result:
     study_run.clear_cache(setup.out)
     if result.problems:
         raise JournalError("; ".join(result.problems))
-    return _gated(result, setup.settings.search.max_loss)
-
-
-def _gated(result: Result, max_loss: float | None) -> Result:
-    if max_loss is None:
-        return result
-    met = any(loss.value <= max_loss for _, loss in complete(result.trials))
-    return dataclasses.replace(result, met_max_loss=met)
+    return result
 
 
 def run_analyze(setup: RunSetup) -> Json:
@@ -241,10 +232,11 @@ def export(
     source, path = Path(folder), given_path(output, "output")
     check_output(path, source)
     state = state_of(source)
-    number = find_pick(recommend(state).picks, pick) if trial is None else trial
+    picks = recommend(state).picks
+    number = picks[pick_named(pick, picks)] if trial is None else trial
     if number not in state.trials:
-        last = max(state.trials, default=-1)
-        raise ConfigError(f"no trial {number} in {source}: it has 0 to {last}")
+        there = f"it has 0 to {max(state.trials)}" if state.trials else "it has none yet"
+        raise ConfigError(f"no trial {number} in {source}: {there}")
     chosen = state.trials[number]
     data = rebuild(source, chosen.to_json())
     check_output(path, source)  # again: another program may have written it since
@@ -260,9 +252,9 @@ def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Js
 
 def state_of(folder: str | Path) -> RunState:
     """Replay the journal of a run folder."""
-    path = Path(folder) / JOURNAL
+    path = read_path(folder, "run folder") / JOURNAL
     if not path.is_file():
-        raise ConfigError(f"{str(folder)!r} is no run folder: it has no {JOURNAL}")
+        raise ConfigError(f"{shown(folder)} is no run folder: it has no {JOURNAL}")
     return read_state(path)
 
 
@@ -291,6 +283,7 @@ def write_outputs(out: Path, state: RunState) -> Result:
         front=tuple(report["front"]),
         recommended=dict(report["recommended"]),
         layers=state.header.layers if state.header else (),
+        met_goal=report["goal"]["met"] if report["goal"] else None,
         problems=tuple(problems),
         not_written=tuple(left),
     )

@@ -7,6 +7,8 @@ chosen plug-in; study/setup.py gives them to it, or refuses them.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import dataclasses
 import math
 import tomllib
@@ -18,11 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from seqto.errors import ConfigError, nearest
+from seqto.files import open_regular, read_path, shown
 from seqto.records import Json
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import ACTIVATION_TYPES, RANGES, WEIGHT_TYPES
+from seqto.selection.goal import WANTS, Goal
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
+from seqto.text import quantity, shorten
+
+AUTO = "auto"  # task.kind: by the model's inputs and outputs
 
 
 def _help(
@@ -32,6 +39,7 @@ def _help(
     resume: bool = False,
     plugin: bool = False,
     path: bool = False,
+    unit: str = "",
 ) -> Any:
     """Declare a setting with its one-line explanation.
 
@@ -39,8 +47,9 @@ def _help(
              depends on it. The fields of a plug-in have the same flag in their metadata.
     plugin   it is a field of some plug-ins only, and refused where the chosen one lacks it
     path     a relative path in a config file is relative to that file
+    unit     a number that may be written with its unit: "1%", "4MB", "8ms" (text.quantity)
     """
-    flags = {"resume": resume, "plugin": plugin, "path": path}
+    flags = {"resume": resume, "plugin": plugin, "path": path, "unit": unit}
     return field(default=default, metadata={"help": text, **flags})
 
 
@@ -59,8 +68,9 @@ class ModelSettings:
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     kind: str = _help(
-        "classification, multi-label, detection, segmentation, dense, or a plug-in's name",
-        "classification",
+        "classification, multi-label, detection, segmentation, dense, or a plug-in's name; "
+        "auto: taken from the model's inputs and outputs, and said",
+        AUTO,
     )
     label_offset: int = _help("label = argmax(scores) - label_offset", 0, plugin=True)
     top_k: int = _help("number of first answers that top-K figures look at", 5, plugin=True)
@@ -77,6 +87,30 @@ class DataSettings:
     arrays: str | None = _help(
         ".npz or .npy: images or one array per input, labels", resume=True, path=True
     )
+    texts: str | None = _help(
+        "texts: .tsv, .csv, .jsonl, .parquet, or a file of lines", resume=True, path=True
+    )
+    pairs: str | None = _help(
+        "pairs of texts: left and right, or source and references", resume=True, path=True
+    )
+    columns: tuple[str, ...] | dict[str, Any] | None = field(
+        default=None,
+        metadata={
+            "help": "texts, pairs: what the columns hold, in their order, _ for none; or a table "
+            "from that to the column's name",
+            "resume": True,
+            "plugin": True,
+        },
+    )
+    tokenizer: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "texts, pairs: file or vocab, merges; max_length, pad, lowercase, special, "
+            "inputs",
+            "resume": True,
+            "plugin": True,
+        },
+    )
     random: int | None = _help("data-free: number of random inputs; figures say little then")
     calibration: int = _help("samples for ranges and layer analysis", 100)
     evaluation: int = _help("samples that the search measures loss on", 300)
@@ -86,6 +120,9 @@ class DataSettings:
     seed: int = _help("seed of the splits", 0)
     chunk: int = _help(
         "samples run between two checks of the time; 0: chosen from the model", 0, resume=True
+    )
+    batch: int | None = _help(
+        "samples run together, as they will be served; absent: 1 for texts, else the fastest"
     )
     max_bad_share: float = _help("largest share of unreadable samples that is tolerated", 0.05)
     preprocess: dict[str, Any] = field(
@@ -106,7 +143,11 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuantizeSettings:
-    mode: str = _help("static, dynamic or weight: the scheme that layers get by default", "static")
+    mode: str = _help(
+        "static, dynamic or weight: the scheme that layers get by default; if absent, models with "
+        "attention get dynamic",
+        "static",
+    )
     weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale per channel instead of one per tensor", False)
@@ -138,12 +179,17 @@ class SearchSettings:
     stop_loss: float = _help("stepwise: end at the first step that loses no more", 0.0, plugin=True)
     menu: tuple[str, ...] = _help("frontier, evolve: only these schemes", ())
     treatments: tuple[str, ...] = _help(
-        "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA", ("smooth-0.5",)
+        "frontier, evolve: transforms to choose from: equalize, smooth-ALPHA, smooth-against=int8",
+        ("smooth-0.5", "smooth-insert=true-against=int8"),
     )
     tolerance: float = _help(
         "largest loss of the picks `small`, `fast` and `balanced`", TOLERANCE, resume=True
     )
-    probes: int = _help("samples from which one layer's damage is estimated", 16)
+    probes: int = _help(
+        "samples from which one layer's damage is estimated; if absent, detection takes 8 and "
+        "segmentation 4",
+        16,
+    )
     seed: int = _help("seed of the strategy", 0)
     racing: bool = _help(
         "stop clearly dominated candidates early; only where objectives are loss and size", True
@@ -153,8 +199,26 @@ class SearchSettings:
     max_minutes: float | None = _help(
         "minutes after which the search ends and the report is written", resume=True
     )
+    want: str | None = _help(
+        "what to make small within the bounds: smallest, fastest or lowest-loss", resume=True
+    )
     max_loss: float | None = _help(
-        "largest loss accepted: exit code 3 when no trial meets it", resume=True
+        'bound: largest share of changed answers, e.g. "1%"', resume=True, unit="share"
+    )
+    max_score_drop: float | None = _help(
+        'bound: largest drop of the task\'s score, in points of it, e.g. "1%"',
+        resume=True,
+        unit="share",
+    )
+    max_size: float | None = _help('bound: largest file, e.g. "4MB"', resume=True, unit="bytes")
+    min_speedup: float | None = _help(
+        "bound: least speed-up over float, e.g. 1.3", resume=True, unit="factor"
+    )
+    max_latency: float | None = _help(
+        'bound: longest median latency, e.g. "8ms"', resume=True, unit="milliseconds"
+    )
+    max_peak_memory: float | None = _help(
+        'bound: highest peak memory, e.g. "200MB"', resume=True, unit="bytes"
     )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the strategy's own keys"}
@@ -207,6 +271,8 @@ class ConstraintSettings:
     bits: tuple[int, ...] = _help("bit widths that the target has", (4, 8, 16, 32))
     ops: tuple[str, ...] = _help("op types that may be quantized; empty = all", ())
     max_opset: int | None = _help("highest opset of the result")
+    contrib_ops: bool = _help("operators that only ONNX Runtime has may be written", False)
+    batch_invariant: bool = _help("no answer may depend on what else is in the batch", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +328,7 @@ def plugin_keys(section: str) -> tuple[str, ...]:
 
 
 LABELLED_PATHS = ("images", "annotations", "masks")  # keys of [data.labelled]
+PATHS_IN_DATA = {"labelled": LABELLED_PATHS, "tokenizer": ("file", "vocab", "merges")}
 NO_PATHS = ("folders", "none")  # values of data.labels that name no file
 
 
@@ -278,11 +345,12 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "search.objectives": tuple(OBJECTIVES),
     "executor.kind": ("local", "ray"),
     "executor.other_cpus": ("refuse", "loss"),
+    "search.want": tuple(WANTS),
 }
 
 
 AT_LEAST_ONE = (
-    ("data", ("random", "calibration", "evaluation")),
+    ("data", ("random", "calibration", "evaluation", "batch")),
     ("analysis", ("samples",)),
     ("search", ("probes", "max_trials")),
     ("device", ("memory_mb", "batch")),
@@ -293,9 +361,10 @@ AT_LEAST_ONE = (
 
 
 NOT_NEGATIVE = (
-    ("data", ("report", "chunk")),
+    ("data", ("report", "chunk", "seed")),
     ("analysis", ("qdq_weight", "xmodel_weight")),
-    ("search", ("jobs", "max_minutes")),
+    ("search", ("jobs", "max_minutes", "seed", "max_size", "min_speedup", "max_latency")),
+    ("search", ("max_peak_memory",)),
     ("device", ("threads", "timeout_s", "latency_s")),
 )
 
@@ -303,20 +372,27 @@ NOT_NEGATIVE = (
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **{f"{section}.{key}": (1, math.inf) for section, keys in AT_LEAST_ONE for key in keys},
     **{f"{section}.{key}": (0, math.inf) for section, keys in NOT_NEGATIVE for key in keys},
+    "device.threads": (0, 4096),  # more only waits to be started
+    "search.jobs": (0, 4096),
+    "data.random": (1, 1_000_000_000),
     **dict.fromkeys(("data.max_bad_share", "search.max_loss", "search.tolerance"), (0, 1)),
+    "search.max_score_drop": (0, 1),
 }
 
 
 def read_toml(path: str | Path) -> Json:
     """Read a config file as nested tables; relative paths are made absolute."""
-    path = Path(path)
+    path = read_path(path, "config file")
     try:
-        with open(path, "rb") as stream:
-            tables = tomllib.load(stream)
+        with open_regular(path) as stream:
+            text = stream.read().removeprefix(codecs.BOM_UTF8).decode()
+        tables = tomllib.loads(text)
     except FileNotFoundError as error:
-        raise ConfigError(f"config file {str(path)!r} does not exist") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"config file {shown(path)} does not exist") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: it is not UTF-8 text ({error})") from error
+    except (ValueError, RecursionError) as error:  # tomllib's own, too many digits, too deep
+        raise ConfigError(f"{path}: not valid TOML: {_toml_problem(error)}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     folder = path.resolve().parent
@@ -324,13 +400,12 @@ def read_toml(path: str | Path) -> Json:
         section, key = dotted.split(".")
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
         if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
-            tables[section][key] = str((folder / value).resolve())
+            tables[section][key] = _absolute(value, folder)
     data = tables.get("data")
-    labelled = data.get("labelled") if isinstance(data, dict) else None
-    if isinstance(labelled, dict):
-        for key in LABELLED_PATHS:
-            if key in labelled:
-                labelled[key] = _absolute(labelled[key], folder)
+    for name, keys in PATHS_IN_DATA.items():
+        table = data.get(name) if isinstance(data, dict) else None
+        if isinstance(table, dict):
+            table |= {key: _absolute(table[key], folder) for key in keys if key in table}
     return tables
 
 
@@ -338,7 +413,18 @@ def _absolute(value: Any, folder: Path) -> Any:
     """A path or several, relative to a folder; what is no path stays for the check of types."""
     if isinstance(value, list):
         return [_absolute(item, folder) for item in value]
-    return str((folder / value).resolve()) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return str(read_path(folder / value, "path").resolve())
+
+
+def _toml_problem(error: Exception) -> str:
+    """Return what is wrong with a TOML text, in one line."""
+    if isinstance(error, tomllib.TOMLDecodeError):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "its lists or tables are nested too deeply"
+    return "it holds a number with too many digits"
 
 
 def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -363,7 +449,29 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
         target[last] = value
     settings: Settings = _record(Settings, merged, where="")
     given = frozenset(f"{section}.{key}" for section in merged for key in merged[section])
-    return dataclasses.replace(settings, given=given)
+    return dataclasses.replace(_aimed(settings, given), given=given)
+
+
+def _aimed(settings: Settings, given: Collection[str]) -> Settings:
+    """A bound of the loss is the tolerated loss too, unless that is given: the search aims there.
+
+    A bound or a wish whose figure the search does not look at is refused.
+    """
+    search = settings.search
+    goal = Goal.of(dataclasses.asdict(search))
+    if goal is None:
+        return settings
+    for name in goal.objectives:
+        if name == "latency" and name not in search.objectives:
+            raise ConfigError(
+                f"the goal ({goal.text()}) needs latency, which is not among search.objectives "
+                f"({', '.join(search.objectives)}): add it"
+            )
+    if search.max_loss is None or "search.tolerance" in given:
+        return settings
+    return dataclasses.replace(
+        settings, search=dataclasses.replace(search, tolerance=search.max_loss)
+    )
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -375,6 +483,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         parsed = tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
         parsed = value
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--set {_cut(text)}: {_toml_problem(error)}") from error
     return dotted.strip(), parsed
 
 
@@ -420,9 +530,22 @@ def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
                 raise ConfigError(f"{dotted} is a table, not {value!r}")
             fields[key] = _record(hint, value, where=f"{dotted}.")
         else:
-            fields[key] = typed(value, hint, dotted=dotted)
+            fields[key] = typed(_measured(known[key], value, dotted), hint, dotted=dotted)
             _check(dotted, fields[key])
+            if known[key].metadata.get("path") and isinstance(fields[key], str):
+                read_path(fields[key], dotted)
     return record(**fields)
+
+
+def _measured(declared: dataclasses.Field[Any], value: Any, dotted: str) -> Any:
+    """Return a text with a unit ("4MB") as a number; all other values as they are."""
+    unit = declared.metadata.get("unit")
+    if not unit or not isinstance(value, str):
+        return value
+    try:
+        return quantity(value, unit)
+    except ValueError as error:
+        raise ConfigError(f"{dotted} = {value!r} is not understood: {error}") from error
 
 
 def _check(dotted: str, value: Any) -> None:
@@ -430,14 +553,23 @@ def _check(dotted: str, value: Any) -> None:
     items = value if isinstance(value, tuple) else (value,)
     choices = CHOICES.get(dotted)
     for item in items:
-        if choices is not None and item not in choices:
-            raise ConfigError(f"{dotted} = {item!r} is none of {', '.join(choices)}")
+        if choices is not None and item is not None and item not in choices:
+            raise ConfigError(f"{dotted} = {_cut(item)} is none of {', '.join(choices)}")
         if dotted == "search.menu":
             Scheme.parse(item)
     low, high = BOUNDS.get(dotted, (-math.inf, math.inf))
+    if isinstance(value, float) and math.isnan(value):
+        raise ConfigError(f"{dotted} = nan is not a number: give one")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{dotted} = {_cut(value)} is too large: give a number below 2^63")
     if isinstance(value, int | float) and not low <= value <= high:
         room = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
         raise ConfigError(f"{dotted} = {value!r} must be {room}")
+
+
+def _cut(value: Any) -> str:
+    """Format a value for a message; a very long one is shortened."""
+    return shorten(repr(value), 120)
 
 
 def typed(value: Any, hint: Any, *, dotted: str) -> Any:
@@ -448,16 +580,31 @@ def typed(value: Any, hint: Any, *, dotted: str) -> Any:
     for option in options:
         origin = typing.get_origin(option)
         if option is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+            with contextlib.suppress(OverflowError):  # else it is a number, but for nobody
+                return float(value)
         if origin is tuple:
             items = [value] if isinstance(value, str) else value
             inner = typing.get_args(option)[0]
             if isinstance(items, Sequence) and all(isinstance(x, inner) for x in items):
                 return tuple(items)
-        elif origin is dict:
+        elif origin in (dict, Mapping):
             if isinstance(value, Mapping):
                 return dict(value)
         elif isinstance(value, option) and not (option is int and isinstance(value, bool)):
             return value
-    names = " or ".join(getattr(o, "__name__", str(o)) for o in options if o is not type(None))
-    raise ConfigError(f"{dotted} = {value!r} is not of type {names}")
+    names = " or ".join(type_name(o) for o in options if o is not type(None))
+    raise ConfigError(f"{dotted} = {_cut(value)} is not {names}")
+
+
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def type_name(hint: Any) -> str:
+    """Name a type in the words of docs/config.md: `tuple[str, ...]` is a list of texts."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        item = _TYPE_NAMES.get(inner[0], "a value").split(" ", 1)[1] if inner else "value"
+        return f"a list of {item}s"
+    if origin in (dict, Mapping):
+        return "a table"
+    return _TYPE_NAMES.get(hint, getattr(hint, "__name__", str(hint)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ _HINTS = {
 
 
 _SHOWN = 200  # characters of a path that a message repeats
+
+
+LONGEST_NAME, LONGEST_PATH = 255, 4095  # bytes, of what file systems in use take
 
 
 @contextlib.contextmanager
@@ -86,8 +90,30 @@ def inside(folder: Path, name: str) -> Path:
 def given_path(text: str | os.PathLike[str], what: str) -> Path:
     """Return the path that a user gave for an output; an empty one is refused."""
     if not os.fspath(text):
-        raise ConfigError(f"{what} '' is empty: name a place to write to (. is this folder)")
-    return Path(text)
+        raise ConfigError(f"{what} '' is empty: name a folder or file to write (. is this folder)")
+    return read_path(text, what)
+
+
+def read_path(text: str | os.PathLike[str], what: str) -> Path:
+    """Return the path that a user gave for an input; one that no file can have is refused."""
+    path = Path(text)
+    if "\0" in str(path):
+        raise ConfigError(f"{what} {shown(path)} holds a null character: give the name of a file")
+    encoded = os.fsencode(path)
+    if len(encoded) > LONGEST_PATH or any(len(p) > LONGEST_NAME for p in encoded.split(b"/")):
+        raise ConfigError(
+            f"{what} {shown(path)} has {len(encoded)} bytes, too many for a file name: check it"
+        )
+    return path
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file for reading; a pipe, a device or a folder is an OSError and is not waited for."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return os.fdopen(handle, "rb")
 
 
 def shown(path: str | os.PathLike[str]) -> str:

@@ -27,6 +27,9 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "detection": "seqto.tasks.detection:Detection",
         "segmentation": "seqto.tasks.segmentation:Segmentation",
         "dense": "seqto.tasks.dense:Dense",
+        "text-classification": "seqto.tasks.text_classification:TextClassification",
+        "embedding": "seqto.tasks.embedding:Embedding",
+        "language-model": "seqto.tasks.language_model:LanguageModel",
     },
     STRATEGIES: {
         "stepwise": "seqto.search.strategies.stepwise:Stepwise",
@@ -42,6 +45,8 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "images": "seqto.data.pictures:Pictures",
         "arrays": "seqto.data.arrays:Arrays",
         "random": "seqto.data.random_inputs:RandomInputs",
+        "texts": "seqto.data.texts:Texts",
+        "pairs": "seqto.data.texts:Pairs",
     },
     SOURCES: {
         "file": "seqto.model.sources.file:File",

@@ -38,7 +38,11 @@ CALIBRATION = "calibration"  # ranges and layer analysis
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nodes that are decided together: a Conv with the Clip behind it, an Add, a pool."""
+    """Nodes that are decided together: a Conv with the Clip behind it, an Add, a pool.
+
+    A constant that a node reads other than as a factor of a product (the table of an embedding,
+    the weights of a GRU, rotary tables) is a layer too: only how it is stored can be chosen.
+    """
 
     name: str
     op_type: str
@@ -49,6 +53,11 @@ class Layer:
     weight: str | None = None  # initializer; None for weightless layers
     bias: str | None = None
     depthwise: bool = False
+    weight_shape: tuple[int, ...] = ()
+    transposed: bool = False  # a Gemm whose weights are [outputs, inputs]
+    storage: bool = False  # the weights are a table or a constant: they can only be stored
+    table: str | None = None  # initializer: the weights transposed, whose rows a Gather reads
+    table_reader: str | None = None  # that Gather: a tied embedding, stored once for both
 
     def to_json(self) -> Json:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -56,8 +65,8 @@ class Layer:
     @classmethod
     def from_json(cls, data: Json) -> Layer:
         values = dict(data)
-        for key in ("nodes", "inputs"):
-            values[key] = tuple(values[key])
+        for key in ("nodes", "inputs", "weight_shape"):
+            values[key] = tuple(values.get(key, ()))
         return cls(**values)
 
 
@@ -96,8 +105,16 @@ class Latency:
     batch: int | None = None
     peak_memory_bytes: int | None = None  # while it runs alone, beyond the idle process
     load_ms: float | None = None
+    float_median: float | None = None  # ms of the float model in the same rounds
     extra: Mapping[str, float] = field(default_factory=dict)  # what a device measures besides
     node: str = ""  # of the cluster that timed it; empty: the machine of the run
+
+    @property
+    def float_ms(self) -> float:
+        """The float model's milliseconds in the same rounds; of old journals by the ratio."""
+        if self.float_median is not None:
+            return self.float_median
+        return self.median / self.ratio if self.ratio else self.median
 
     def to_json(self) -> Json:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -110,6 +127,21 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreKind:
+    """How a score is read: which direction is better, and whether it is a share."""
+
+    lower_is_better: bool = False
+    share: bool = True  # from 0 to 1, written in percent; else a number in a unit of its own
+
+    def drop(self, before: float, after: float) -> float:
+        """Return how much worse `after` is, in the score's own unit; negative if better."""
+        return after - before if self.lower_is_better else before - after
+
+    def to_json(self) -> Json:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """What one model did on one split of one device."""
 
@@ -118,7 +150,8 @@ class Measurement:
     loss: Loss
     scores: Mapping[str, float] = field(default_factory=dict)  # the task's, where labels exist
     baseline_scores: Mapping[str, float] = field(default_factory=dict)  # float's, same samples
-    # 95 % interval of float's score minus this one's, on the same samples; for final figures
+    score_kinds: Mapping[str, ScoreKind] = field(default_factory=dict)  # not named: the default
+    # 95 % interval of how much worse than float's the score is, on the same samples; at the end
     score_drops: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)  # of the task: top_k_loss, …
     damage: float | None = None  # squared error of the outputs over that of float's variance
@@ -128,7 +161,12 @@ class Measurement:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         data["loss"] = self.loss.to_json()
         data["score_drops"] = {name: list(ends) for name, ends in self.score_drops.items()}
+        kinds = {name: kind.to_json() for name, kind in data.pop("score_kinds").items()}
+        data |= {"score_kinds": kinds} if kinds else {}
         return {k: dict(v) if isinstance(v, Mapping) else v for k, v in data.items()}
+
+    def kind_of_score(self, name: str) -> ScoreKind:
+        return self.score_kinds.get(name, ScoreKind())
 
     @classmethod
     def from_json(cls, data: Json) -> Measurement:
@@ -138,7 +176,9 @@ class Measurement:
             if data.get(name) is not None:
                 values[target] = {**values.get(target, {}), key: data[name]}
         drops = {k: (low, high) for k, (low, high) in data.get("score_drops", {}).items()}
-        return cls(**{**values, "loss": Loss.from_json(data["loss"]), "score_drops": drops})
+        kinds = {k: ScoreKind(**kind) for k, kind in data.get("score_kinds", {}).items()}
+        loss = Loss.from_json(data["loss"])
+        return cls(**{**values, "loss": loss, "score_drops": drops, "score_kinds": kinds})
 
 
 # fields of a measurement in journals of schema 1 → where they are now
@@ -207,6 +247,9 @@ class Sample:
     inputs: Mapping[str, Array]  # by input name; "" for the model's only input
     label: Label | None  # a class number, or an array as the task understands it
     name: str
+    others: tuple[Mapping[str, Array], ...] = ()  # run by themselves: the second text of a pair
+    texts: tuple[str, ...] = ()  # what was read, for people
+    dropped: int = 0  # tokens that did not fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Mapping
 
 _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
@@ -57,3 +59,35 @@ def times(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.2f} ×" if 0.8 < value < 1.25 else f"{value:.1f} ×"
+
+
+_UNITS: Mapping[str, Mapping[str, float]] = {
+    "share": {"%": 0.01, "": 1.0},
+    "bytes": {
+        "": 1.0,
+        "b": 1.0,
+        "kb": 1e3,
+        "mb": 1e6,
+        "gb": 1e9,
+        "kib": 2.0**10,
+        "mib": 2.0**20,
+        "gib": 2.0**30,
+    },
+    "milliseconds": {"ms": 1.0, "us": 1e-3, "µs": 1e-3, "s": 1e3, "": 1.0},
+    "factor": {"x": 1.0, "×": 1.0, "": 1.0},
+}
+_EXAMPLES = {"share": "1% or 0.01", "bytes": "4MB", "milliseconds": "8ms", "factor": "1.3"}
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-zµ%×]*)\s*", re.IGNORECASE)
+
+
+def quantity(text: str, unit: str) -> float:
+    """'4MB' in bytes → 4000000.0; 'share', 'bytes', 'milliseconds' or 'factor'.
+
+    Raises ValueError with what to write instead.
+    """
+    found = _QUANTITY.fullmatch(text)
+    scale = None if found is None else _UNITS[unit].get(found[2].lower())
+    bare_share = unit == "share" and found is not None and not found[2] and float(found[1]) >= 1
+    if found is None or scale is None or bare_share:  # 1: is it 1 % or all?
+        raise ValueError(f"write it as {_EXAMPLES[unit]}")
+    return float(found[1]) * scale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -169,6 +170,50 @@ def test_the_other_jobs_give_their_results(tmp_path: Path) -> None:
         rounded = run(jobs.RoundWeights("base", weighted[:1], ("s8",), "rounded-0.npy"))
         assert {row["file"] for row in rounded.rows} == {"rounded-0.npy"}
         assert files.path(rounded.file).is_file()
+
+
+class Clock:
+    """Time that passes only while a session runs."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Clocked:
+    """A device on which a call costs 4 and a sample 1; now and then the machine is busy."""
+
+    name = "clocked"
+
+    def __init__(self, clock: Clock, busy_calls: frozenset[int]) -> None:
+        self.clock, self.busy_calls, self.calls = clock, busy_calls, 0
+
+    def open(self, _model: object, *, threads: int = 0) -> Any:
+        return contextlib.nullcontext(self)
+
+    def run(self, feeds: Any) -> list[Any]:
+        rows = len(next(iter(feeds.values())))
+        self.clock.now += (4 + rows) * (10 if self.calls in self.busy_calls else 1)
+        self.calls += 1
+        return [np.zeros((rows, 3), np.float32)]
+
+
+def test_a_busy_moment_does_not_change_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ready(tmp_path) as (setup, files, _):
+        worker = Worker(setup, files)
+        # 3 calls to warm up; a turn is 8 calls of one sample, 2 of four, 1 of eight: the machine
+        # is busy while the largest batch has its first turn
+        for busy in ((), (13,), range(3, 14)):
+            clock = Clock()
+            monkeypatch.setattr("seqto.execution.evaluate.time.perf_counter", clock)
+            worker.context.device = Clocked(clock, frozenset(busy))  # type: ignore[assignment]
+            found = worker.run(jobs.ChooseBatch(CALIBRATION, (1, 4, 8), 1e3), InlineSignals())
+            assert isinstance(found, jobs.BatchChosen)
+            assert found.batch == 8
+            assert found.speed == pytest.approx({"1": 1 / 5, "4": 4 / 8, "8": 8 / 12})
 
 
 def test_each_workers_share_of_the_rows_is_a_part(tmp_path: Path) -> None:

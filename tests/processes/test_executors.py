@@ -14,6 +14,7 @@ from seqto.assembly.plan import Plan
 from seqto.execution import jobs
 from seqto.execution.executor import CANCELLED, run_all
 from seqto.execution.local.executor import LocalExecutor
+from seqto.execution.local.pool import Ticket
 from seqto.records import CALIBRATION, Failure
 from seqto.tasks.classification import Classification
 from seqto.testing.fakes import InlineExecutor
@@ -82,3 +83,48 @@ def test_memory_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert {p.pid for p in psutil.Process().children()} == before
     assert found.outcome.peak_memory_bytes > 0
     assert found.outcome.load_ms > 0
+
+
+class DyingPool:
+    """A pool whose first workers die during their job."""
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths, self.submitted, self.waiting = deaths, 0, list[Ticket]()
+
+    def submit(self, job: Any) -> Ticket:
+        self.submitted += 1
+        self.waiting.append(Ticket(job, self.submitted))
+        return self.waiting[-1]
+
+    def wait(self, _timeout_s: float | None = None) -> list[Ticket]:
+        ended, self.waiting = self.waiting, []
+        for ticket in ended:
+            if ticket.number <= self.deaths:
+                ticket.failure = Failure("crash", "worker died with SIGKILL")
+            else:
+                ticket.result = jobs.result_to_json(jobs.PlanRan())
+        return ended
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("deaths", "outcome"), [(0, "ran"), (1, "ran"), (2, "crash"), (3, "crash")]
+)
+def test_a_job_whose_worker_is_killed_runs_once_more(
+    tmp_path: Path, deaths: int, outcome: str
+) -> None:
+    """Somebody else may have ended the worker; a job that ends two of them is to blame itself."""
+    with ready(tmp_path) as (setup, files, plan):
+        executor = LocalExecutor(setup, files, timeout_s=60)
+        executor._pool = pool = DyingPool(deaths)  # type: ignore[assignment]
+        handle = executor.submit(jobs.TryPlan(plan, 1))
+        (done,) = executor.wait()
+        assert executor.wait() == []
+    assert done.handle == handle
+    assert pool.submitted == min(deaths, 1) + 1
+    if outcome == "ran":
+        assert done.outcome == jobs.PlanRan()
+    else:
+        assert isinstance(done.outcome, Failure)
+        assert done.outcome.stage == "crash"

@@ -176,3 +176,16 @@ def test_libraries_are_the_published_files() -> None:
     )
     assert done.stderr == ""
     assert done.returncode == 0
+
+
+def test_a_page_of_ten_thousand_trials_holds_a_sample_with_front_and_picks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seqto.report.html_page.MOST_TRIALS", 40)
+    report = build_report(journal(trials=120, strategy="frontier"))
+    data = page_data(report, folder="runs/x")
+    shown = [t["number"] for t in data["trials"]]
+    assert len(shown) <= max(40, len(report["front"]) + 8)
+    assert shown == sorted(set(shown))
+    assert {*report["front"], *report["recommended"].values()} <= set(shown)
+    assert any("of 120 trials" in warning for warning in data["warnings"])

@@ -95,7 +95,7 @@ def test_markdown_has_sentence_table_and_command() -> None:
     assert wording.export_command(report, folder="runs/a") in text
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
-    assert any("**balanced**" in line for line in table)
+    assert any("**balanced" in line for line in table)
 
 
 @pytest.mark.parametrize("name", EVIL_NAMES)

@@ -15,10 +15,13 @@ from seqto.assembly.plan import Plan
 from seqto.errors import PlanError
 from seqto.records import Layer
 from seqto.schemes.dynamic_int import DynamicInt
+from seqto.schemes.nbit import NBit
 from seqto.schemes.scheme import FP16, FP32, Scheme, unfit
 from seqto.schemes.static_int import StaticInt
 from seqto.schemes.types import (
+    BLOCKS,
     INT_TYPES,
+    LEVELS,
     P8,
     RANGES,
     S4,
@@ -44,13 +47,29 @@ def built(kind: Any, **fields: Any) -> Scheme | None:
 
 types = st.sampled_from(list(INT_TYPES.values()))
 rounding = st.sampled_from(list(Rounding))
+blocks = st.sampled_from((0, *BLOCKS))
 schemes = st.one_of(
     st.just(FP32),
     st.just(FP16),
     st.builds(
-        built, st.just(WeightOnly), weight=types, per_channel=st.booleans(), rounding=rounding
+        built,
+        st.just(WeightOnly),
+        weight=types,
+        per_channel=st.booleans(),
+        rounding=rounding,
+        block=blocks,
     ),
-    st.builds(built, st.just(DynamicInt), weight=types, per_channel=st.booleans()),
+    st.builds(
+        built, st.just(DynamicInt), weight=types, per_channel=st.booleans(), rounding=rounding
+    ),
+    st.builds(
+        built,
+        st.just(NBit),
+        weight=types,
+        rounding=rounding,
+        block=blocks,
+        level=st.sampled_from((None, *LEVELS)),
+    ),
     st.builds(
         built,
         st.just(StaticInt),
@@ -117,12 +136,20 @@ def test_a_kernel_is_known_by_its_name(scheme: Scheme) -> None:
         "weight-u8-channel",
         "weight-s8-u8-channel",
         "weight-s8-channel-mse",
-        "weight-s4-block32",
+        "weight-s8-block32",
+        "weight-u4-block32",
+        "weight-s4-block33",
         "weight-s8-blockhead",
         "dynamic",
         "dynamic-s16",
-        "dynamic-s4-channel",
-        "dynamic-s8-channel-round-output",
+        "dynamic-u4-channel",
+        "dynamic-s4-block32",
+        "nbit",
+        "nbit-s8-tensor",
+        "nbit-p8-channel",
+        "nbit-s4-channel",
+        "nbit-s8-block32",
+        "nbit-s4-block32-level3",
         "fp16-s8-channel",
         "fp32-mse",
         "fp32-",

@@ -13,8 +13,16 @@ from seqto.assembly.plan import Plan
 from seqto.record.events import BaselineMeasured, RunEnded, RunStarted, TrialFinished, TrialTimed
 from seqto.record.replay import RunState, replay
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, Failure, Latency, Layer, Loss, Measurement
-from seqto.report import compare, csv_file, html_page, markdown, plots, terminal
+from seqto.records import (
+    EVALUATION,
+    Failure,
+    Latency,
+    Layer,
+    Loss,
+    Measurement,
+    ScoreKind,
+)
+from seqto.report import compare, csv_file, html_page, markdown, plots, terminal, wording
 from seqto.report.view import build_report
 from seqto.selection.objectives import (
     OBJECTIVES,
@@ -156,3 +164,51 @@ def test_the_table_is_json_for_the_page() -> None:
     rows = [objective.to_json() for objective in OBJECTIVES.values()]
     assert json.loads(json.dumps(rows)) == rows
     assert [row["name"] for row in rows] == list(OBJECTIVES)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "before", "after", "drop"),
+    [
+        ("accuracy", ScoreKind(), 0.8, 0.75, 0.05),
+        ("CER", ScoreKind(lower_is_better=True), 0.10, 0.13, 0.03),
+        ("perplexity", ScoreKind(lower_is_better=True, share=False), 20.0, 25.0, 0.25),
+        ("perplexity", ScoreKind(lower_is_better=True, share=False), 20.0, 18.0, -0.1),
+        ("R2", ScoreKind(share=False), 0.5, 0.4, 0.2),
+        ("MAE", ScoreKind(lower_is_better=True, share=False), 0.0, 0.0, 0.0),
+    ],
+)
+def test_a_drop_is_positive_where_the_score_is_worse(
+    name: str, kind: ScoreKind, before: float, after: float, drop: float
+) -> None:
+    measured = Measurement(
+        EVALUATION, "", Loss(0.0, 0.0, 0.0, 4), {name: after}, score_kinds={name: kind}
+    )
+    trial = Trial(0, Plan(), 9, measurements={EVALUATION: measured})
+    baseline = BaselineMeasured(9, {}, scores={EVALUATION: {name: before}})
+    assert figure_of(trial, "accuracy_drop", baseline) == pytest.approx(drop)
+    assert figures_of_float(baseline)["accuracy_drop"] == 0
+
+
+def test_an_error_that_float_does_not_make_has_no_relative_drop() -> None:
+    kinds = {"MAE": ScoreKind(lower_is_better=True, share=False)}
+    measured = Measurement(
+        EVALUATION, "", Loss(0.0, 0.0, 0.0, 4), {"MAE": 0.1}, {"MAE": 0.0}, score_kinds=kinds
+    )
+    trial = Trial(0, Plan(), 9, measurements={EVALUATION: measured})
+    assert figure_of(trial, "accuracy_drop", None) is None
+
+
+def test_sentences_say_which_direction_is_better() -> None:
+    kind = ScoreKind(lower_is_better=True, share=False)
+    measured = {
+        "scores": {"perplexity": 12.9, "mAP": 0.361},
+        "baseline_scores": {"perplexity": 12.31, "mAP": 0.366},
+        "score_kinds": {"perplexity": kind.to_json()},
+        "score_drops": {"perplexity": [0.2, 0.9], "mAP": [-0.003, 0.012]},
+    }
+    assert wording.score_change(measured, "perplexity") == (
+        "perplexity 12.31 → 12.9 (lower is better; paired interval +0.2 to +0.9)"
+    )
+    assert wording.score_change(measured, "mAP") == (
+        "mAP 36.6 → 36.1 % (paired interval −1.2 to +0.3)"
+    )

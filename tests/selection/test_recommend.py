@@ -182,7 +182,7 @@ def test_the_front_in_loss_and_size_ignores_time() -> None:
 def test_every_pick_has_a_title() -> None:
     assert title_of("balanced") == "balanced"
     assert title_of("loss") == "lowest loss"
-    assert title_of("drop_in") == "drop-in for int8"
+    assert title_of("drop_in") == "drop-in"
     assert title_of("unheard of") == "unheard of"
 
 
@@ -226,3 +226,21 @@ def test_a_run_is_judged_by_the_settings_of_its_last_call() -> None:
     run = [header(objectives=["loss", "unheard of"]), of_plan(1, {"a": STATIC})]
     assert recommend(replay(run)).objectives == ("loss",)
     assert recommend(replay([header(), *run[1:]])).objectives == ("loss", "size")
+
+
+def test_the_balanced_pick_keeps_the_tolerance_where_the_search_chose_schemes() -> None:
+    # trial 1 loses 0 and is large; trial 5 loses half and is tiny; 3 lies between, untolerable
+    def run(code: str) -> list[TrialFinished]:
+        rows = [(1, 0.0, 100), (3, 0.1, 30), (5, 0.5, 20)]
+        found = []
+        for number, loss, size in rows:
+            base = trial(number, loss=loss, size=size)
+            plan = Plan.of({"a": STATIC if number < 5 else code, "b": STATIC} if number > 1 else {})
+            found.append(TrialFinished(Trial(number, plan, size, measurements=base.measurements)))
+        return found
+
+    for strategy in ("stepwise", "frontier", "of another package"):
+        one = replay([header(strategy=strategy), *run(STATIC)])
+        several = replay([header(strategy=strategy), *run("weight-s4-channel")])
+        assert recommend(one).picks["balanced"] == 3, strategy
+        assert recommend(several).picks["balanced"] == 1, strategy

@@ -8,8 +8,9 @@ from seqto.assembly.plan import Plan
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import P8, S7
-from seqto.search.choices import WEIGHTED, WEIGHTLESS, Constraints, range_methods, rounded_types
+from seqto.search.choices import Constraints, range_methods, rounded_kinds
 from seqto.search.latency_table import integer_layers, latency_table, profile_plans
+from seqto.search.offered import WEIGHTED, WEIGHTLESS
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.uniform_plans import anchors, good_uniform, uniform_choice, with_weight
 
@@ -111,9 +112,9 @@ def test_each_kernel_is_profiled_once_and_gives_its_schemes_their_time() -> None
 
 
 def test_schemes_say_what_must_be_calibrated_and_rounded() -> None:
-    assert [t.name for t in rounded_types(WEIGHTED, Constraints())] == ["s8", "p8", "s4"]
-    assert [t.name for t in rounded_types(WEIGHTED, Constraints(bits=(8, 32)))] == ["s8", "p8"]
-    assert [t.name for t in rounded_types(WEIGHTED, Constraints(max_opset=20))] == ["s8", "p8"]
-    assert rounded_types(NEAREST, Constraints()) == ()
+    assert rounded_kinds(WEIGHTED, Constraints()) == ("s8", "p8", "s4")
+    assert rounded_kinds(WEIGHTED, Constraints(bits=(8, 32))) == ("s8", "p8")
+    assert rounded_kinds(WEIGHTED, Constraints(max_opset=20)) == ("s8", "p8")
+    assert rounded_kinds(NEAREST, Constraints()) == ()
     asked = [parse("static-s8-u8-channel-mse"), parse("weight-s8-channel"), parse("static-u8")]
     assert range_methods(asked) == ["minmax", "mse"]

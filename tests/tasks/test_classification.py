@@ -95,6 +95,7 @@ def mapped(tmp_path: Path, **settings: Any) -> Result:
         search__max_trials=1,
         analysis__diagnose=False,
         device__latency_s=0.01,
+        task__kind="classification",
         **settings,
     )
 

@@ -27,6 +27,7 @@ def one(*shape: int | None, **more: str) -> dict[str, Tensor]:
         (one(1, 1, 640, 640), "dense", "dense"),
         (one(1, 3, 640, 640), "dense", "dense"),
         (one(1, 3, 1280, 1280), "dense", "dense"),
+        (one(1, dtype="int64"), "classification", "integers in 'y'"),
         (one(1, 1000), "classification", "1000 scores in 'y'"),
         (one(1, 1000, 1, 1), "classification", "1000 scores"),
         (one(1, 14, made_by="Sigmoid"), "multi-label", "14 scores by Sigmoid"),

@@ -91,6 +91,34 @@ def test_a_segmentation_net_is_judged_by_its_mask(tmp_path: Path) -> None:
     assert 0 < figures["pixels_changed"] < 0.3
 
 
+def depth_net() -> Any:
+    net = nets.Net(seed=9)
+    x = net.add("Relu", [net.conv("x", (3, 4))])
+    net.conv(x, (4, 1), output="depth")
+    return net.model({"x": ["N", 3, 32, 32]}, {"depth": ["N", 1, 32, 32]})
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "said"),
+    [
+        (nets.detector(), "detection", "taken for a detector, YOLOv8-shaped"),
+        (nets.segmenter(), "segmentation", "taken for segmentation: a soft mask in 'mask'"),
+        (depth_net(), "dense", "no known kind of task fits output 'depth' (1 × 32 × 32)"),
+    ],
+    ids=["detector", "segmenter", "dense"],
+)
+def test_a_task_that_nobody_names_is_taken_from_the_model_and_said(
+    tmp_path: Path, model: Any, kind: str, said: str
+) -> None:
+    report = run(tmp_path, model, "", size="stretch = 32")
+    assert report["settings"]["task"]["kind"] == kind
+    (line,) = [w for w in report["warnings"] if said in w]
+    assert line.startswith("No task was named (task.kind): ")
+    assert "\n" not in line
+    again = tune(config=tmp_path / "tune.toml", out=tmp_path / "run").report
+    assert sum(f["kind"] == "guess" for f in again["findings"]) == 1, "a resumed run says it once"
+
+
 LABELLED_BOXES = """
 [data.labelled]
 images = "labelled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqto.records import Loss, Measurement
+from seqto.records import Loss, Measurement, ScoreKind
 from seqto.tasks import scoring
 from seqto.tasks.classification import Classification, macro_f1
+from seqto.tasks.dense import Dense
 from seqto.tasks.scoring import Reference, Scorer
 from seqto.tasks.task import Answers, portable_form, task_from_json
 from seqto.testing.fakes import FakeTask
@@ -235,3 +237,22 @@ def test_samples_that_count_more_weigh_more_in_the_loss() -> None:
     assert 0 < loss.low < loss.value < loss.high < 1
     order = np.random.default_rng(3).permutation(ROWS)
     assert scored(order, task=task).measurement().loss == loss
+
+
+def test_of_an_error_the_drop_is_how_much_it_grows() -> None:
+    task = Dense()
+    rng = np.random.default_rng(0)
+    truth, noise = (rng.normal(size=(ROWS, 3)).astype(np.float32) for _ in range(2))
+    float_outputs, candidate_outputs = truth + 0.1 * noise, truth + 0.3 * noise
+    decoded = scoring.decode(task, [float_outputs])
+    about = scoring.describe_outputs(task, [float_outputs], judged=0, name="y")
+    reference = scoring.reference_from(task, "evaluation", [decoded], labels=truth, about=about)
+    scorer = Scorer(task, reference, device="here", rows=ROWS, labels=truth)
+    scorer.add(scoring.decode(task, [candidate_outputs]))
+    measured = scorer.measurement(intervals=True)
+    worse = measured.scores["MAE"] - measured.baseline_scores["MAE"]
+    low, high = measured.score_drops["MAE"]
+    assert 0 < low <= worse <= high, "a larger error is a drop"
+    assert measured.score_drops["R2"][0] > 0
+    assert measured.kind_of_score("MAE") == ScoreKind(lower_is_better=True, share=False)
+    assert Measurement.from_json(json.loads(json.dumps(measured.to_json()))) == measured

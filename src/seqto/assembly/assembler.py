@@ -22,6 +22,7 @@ from seqto.model.layers import inferred_values
 from seqto.model.prepare import Prepared, open_prepared, upgrade
 from seqto.records import Json, Layer
 from seqto.schemes import integers
+from seqto.schemes.block_rounding import BlockForm, Blocks
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.part import Part, PartScheme
 from seqto.schemes.scheme import Scheme, opset_needed, unfit
@@ -53,7 +54,7 @@ class Assembler:
         prepared: Prepared,
         statistics: Statistics,
         *,
-        rounded: Mapping[tuple[str, str], Quantized] | None = None,
+        rounded: Mapping[tuple[str, str], Quantized | Blocks] | None = None,
         max_opset: int | None = None,
     ) -> None:
         self.prepared = prepared
@@ -98,7 +99,13 @@ class Assembler:
 
     def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None:
         """Integers with small output error, where calibration has made them."""
-        return self.rounded.get((layer.name, weight.name))
+        found = self.rounded.get((layer.name, weight.name))
+        return found if isinstance(found, Quantized) else None
+
+    def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None:
+        """Blocks [outputs, inputs] with small output error, where calibration has made them."""
+        found = self.rounded.get((layer.name, form.name))
+        return found if isinstance(found, Blocks) else None
 
     def channel_axis(self, layer: Layer) -> int:
         return weight_axis(self.node(layer), len(self._given[layer.weight or ""].dims))

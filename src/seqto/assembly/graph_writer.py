@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,7 @@ class GraphWriter:
         self._op_types = {n.name: n.op_type for n in prepared.proto.graph.node}
         self._public = set(prepared.outputs)
         self._nodes: list[Any] = []
+        self._made: set[str] = set()  # outputs of what schemes have written
         self._initializers: dict[str, Any] = {}
         # (tensor, type, range method) → how to read
         self._reads: dict[tuple[str, IntType, str], DequantizedTensor] = {}
@@ -91,12 +92,17 @@ class GraphWriter:
         """Return the model of the plan, without metadata."""
         import onnx
 
+        self._write_constants()
         for node in self._base.graph.node:
             layer = self._layer_of.get(node.name)
             if layer is None:
                 self.write_float(node, None, None)
+                continue
+            scheme = self._schemes.get(layer.name, FP32)
+            if layer.storage or node.name == layer.table_reader:
+                scheme.write_rows(node, layer, self)
             else:
-                self._schemes.get(layer.name, FP32).write(node, layer, self)
+                scheme.write(node, layer, self)
         self._quantize_lone_outputs()
         self._keep_used_constants()
         nodes, initializers = keep_float(
@@ -109,10 +115,26 @@ class GraphWriter:
         graph.input.extend(self._base.graph.input)
         graph.output.extend(self._base.graph.output)
         graph.initializer.extend(initializers.values())
-        proto = onnx.helper.make_model(graph, opset_imports=self._base.opset_import)
+        proto = onnx.helper.make_model(graph, opset_imports=self._opsets(nodes))
         proto.ir_version = max(self._base.ir_version, 10 if self._is_new() else 0)
         proto.producer_name = "seqto"
         return proto
+
+    def _opsets(self, nodes: list[Any]) -> list[Any]:
+        import onnx
+
+        opsets = list(self._base.opset_import)
+        domains = {n.domain for n in nodes} - {
+            "" if o.domain == "ai.onnx" else o.domain for o in opsets
+        }
+        return [*opsets, *(onnx.helper.make_opsetid(d, 1) for d in sorted(domains - {"ai.onnx"}))]
+
+    def _write_constants(self) -> None:
+        """Constants that are layers without nodes: they have their own name again at load."""
+        for layer in self._prepared.layers:
+            scheme = self._schemes.get(layer.name, FP32)
+            if layer.storage and not layer.nodes and scheme != FP32:
+                self.use_part(layer, cast(PartScheme, scheme))
 
     def _shape_of(self, name: str) -> tuple[int, ...]:
         """Of a weight or of a tensor as static layers read it; 0 for an unknown dimension."""
@@ -133,10 +155,18 @@ class GraphWriter:
 
     def append(self, nodes: list[Any], initializers: list[Any]) -> None:
         """Add nodes, but for those whose output is there already, and initializers."""
-        made = {o for n in self._nodes for o in n.output}
-        self._nodes.extend(n for n in nodes if not set(n.output) & made)
+        for node in nodes:
+            if not self._made.intersection(node.output):
+                self._nodes.append(node)
+                self._made.update(node.output)
         for item in initializers:
             self._initializers[item.name] = item
+
+    def use_part(self, layer: Layer, scheme: PartScheme) -> Part:
+        """Add the layer's constants for float inputs, unless they are there already."""
+        part = self._parts.part(layer, scheme, input_scale=1.0, correct_bias=self._correct_bias)
+        self.append(list(part.nodes), list(part.initializers))
+        return part
 
     def write_float(self, node: Any, layer: Layer | None, scheme: PartScheme | None) -> None:
         """Write a node that computes in float, with the constants that its scheme gives it."""
@@ -175,9 +205,7 @@ class GraphWriter:
         part = self._parts.part(
             layer, scheme, input_scale=input_scale, correct_bias=self._correct_bias
         )
-        for item in part.initializers:
-            self._initializers[item.name] = item
-        self._nodes.extend(part.nodes)
+        self.append(list(part.nodes), list(part.initializers))
         node.input[1] = part.weight
         if len(node.input) > 2:
             node.input[2] = part.bias

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from seqto.calibration.gram import grams_of
 from seqto.files import replacing
 from seqto.model.prepare import Prepared
 from seqto.records import Json, Layer
+from seqto.schemes.block_rounding import BlockForm, Blocks, round_blocks
 from seqto.schemes.integers import Quantized
 from seqto.schemes.output_rounding import Rounder
 from seqto.schemes.part import Constants
@@ -22,7 +24,8 @@ from seqto.schemes.types import INT_TYPES
 INDEX_FILE = "rounded.json"
 
 
-Rounded = dict[tuple[str, str], Quantized]  # (layer, weight type) → integers
+# (layer, weight type or block form) → integers
+Rounded = dict[tuple[str, str], Quantized | Blocks]
 
 
 # --------------------------------------------------------------------------------- in a worker
@@ -39,17 +42,23 @@ def round_layers(
 ) -> Rounded:
     """Integers with small output error, for the layers whose inputs are finite.
 
-    `told` hears of every sample and of every layer, so that nobody takes long work for a hang.
+    `kinds` are names of weight types, and of block forms, which matrices only have. `told` hears of
+    every sample and of every layer, so that nobody takes long work for a hang.
     """
+    types = [INT_TYPES[kind] for kind in kinds if kind in INT_TYPES]
+    forms = [form for kind in kinds if (form := BlockForm.parse(kind)) is not None]
     grams = grams_of(prepared, batches, layers, told=told)
     found: Rounded = {}
     for layer in layers:
         gram = grams.pop(layer.name)
         if np.isfinite(gram).all():  # else what flows in is beyond float's range: nearest must do
-            axis = constants.channel_axis(layer)
-            rounder = Rounder(layer, constants.weight(layer), gram.astype(np.float64), axis=axis)
-            rounded = rounder.round(*(INT_TYPES[kind] for kind in kinds))
+            axis, values = constants.channel_axis(layer), constants.weight(layer)
+            wide = gram.astype(np.float64)
+            rounded = Rounder(layer, values, wide, axis=axis).round(*types)
             found |= {(layer.name, to.name): q for to, q in rounded.items()}
+            for form in forms if values.ndim == 2 else ():
+                rows = np.moveaxis(values, axis, 0)
+                found[(layer.name, form.name)] = round_blocks(rows, wide, form)
         told({"rounded": layer.name})
     return found
 
@@ -63,16 +72,17 @@ def save(found: Rounded, path: Path) -> list[Json]:
     rows: list[Json] = []
     place = 0
     for (layer, kind), q in found.items():
-        for name, array in (("scale", q.scale), ("data", q.data)):
+        row: Json = {"layer": layer, "kind": kind, "file": path.name}
+        if isinstance(q, Quantized):
+            row |= {"axis": q.axis, "channels": len(q.scale)}
+        arrays = {"scale": q.scale, "data": q.data, "zero": q.zero_point}
+        for name, array in arrays.items() if isinstance(q, Blocks) else list(arrays.items())[:2]:
             raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
             padded = np.concatenate([raw, np.zeros(-len(raw) % 4, np.uint8)])
-            if name == "scale":
-                row = {"layer": layer, "kind": kind, "axis": q.axis, "file": path.name}
-                rows.append({**row, "scale_at": place, "channels": len(q.scale)})
-            else:
-                rows[-1] |= {"data_at": place, "shape": list(q.data.shape)}
+            row[f"{name}_at"] = place
             parts.append(padded)
             place += len(padded)
+        rows.append({**row, "shape": list(q.data.shape)})
     with replacing(path) as stream:
         np.save(stream, np.concatenate(parts) if parts else np.zeros(0, np.uint8))
     return rows
@@ -85,13 +95,26 @@ def load(place: Path) -> Rounded:
     rows = json.loads((place / INDEX_FILE).read_bytes())
     files = {r["file"] for r in rows}
     mapped = {f: np.load(place / Path(f).name, mmap_mode="r", allow_pickle=False) for f in files}
-    found: Rounded = {}
-    for row in rows:
-        raw, shape = mapped[row["file"]], row["shape"]
-        scale = raw[row["scale_at"] : row["scale_at"] + 4 * row["channels"]].view(np.float32)
-        data = raw[row["data_at"] : row["data_at"] + int(np.prod(shape))].view(np.int8)
-        zero = np.zeros(scale.shape, np.int8)
-        found[(row["layer"], row["kind"])] = Quantized(
-            data.reshape(shape), np.array(scale), zero, row["axis"]
-        )
+    return {(row["layer"], row["kind"]): _read(row, mapped[row["file"]]) for row in rows}
+
+
+def _read(row: Json, raw: NDArray[np.uint8]) -> Quantized | Blocks:
+    form = BlockForm.parse(row["kind"])
+    if form is None:
+        scale = _array(raw, row["scale_at"], (row["channels"],), np.float32)
+        data = _array(raw, row["data_at"], row["shape"], np.int8)
+        return Quantized(data, np.array(scale), np.zeros(scale.shape, np.int8), row["axis"])
+    integer = np.int8 if form.high <= 127 else np.uint8
+    scales = (row["shape"][0], -(-row["shape"][1] // form.size))
+    return Blocks(
+        form,
+        _array(raw, row["data_at"], row["shape"], integer),
+        _array(raw, row["scale_at"], scales, np.float32),
+        _array(raw, row["zero_at"], scales, integer),
+    )
+
+
+def _array(raw: NDArray[np.uint8], start: int, shape: Sequence[int], dtype: Any) -> NDArray[Any]:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    found: NDArray[Any] = raw[start : start + size].view(dtype).reshape(shape)
     return found

@@ -85,7 +85,7 @@ def channel_axes(prepared: Prepared) -> dict[str, frozenset[int]]:
     read: dict[str, frozenset[int]] = {}
     made: dict[str, frozenset[int]] = {}
     for layer in prepared.layers:
-        if layer.weight:
+        if layer.weight and not layer.storage:
             node = nodes[layer.nodes[0]]
             made[layer.output] = frozenset({1 if node.op_type in CONVOLUTIONS else -1})
             read[layer.inputs[0]] = read.get(layer.inputs[0], frozenset()) | {input_axis(node)}

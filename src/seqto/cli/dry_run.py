@@ -18,7 +18,7 @@ from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION
 from seqto.search.strategy import Need
 from seqto.study.make_space import offered_menu
-from seqto.study.setup import RunSetup, rounding_types
+from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
 
 
 def describe(setup: RunSetup) -> str:
@@ -31,27 +31,29 @@ def describe(setup: RunSetup) -> str:
     )
     weighted = [x for x in prepared.layers if x.weight]
     # a run rounds them and leaves out those whose inputs are not finite, which are very few
-    roundable = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
+    matrices = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
+    kinds = rounding_kinds(settings, setup.strategy, prepared.layers)
+    stepwise = Need.WIDE_CHOICES not in setup.strategy.needs
     menu, refusals = offered_menu(
         setup,
         prepared.layers,
-        roundable=frozenset(roundable if rounding_types(settings, setup.strategy) else ()),
+        roundable=frozenset((name, kind) for name in matrices for kind in kinds),
     )
     judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
     sample_s, sample_bytes = _one_sample(setup, prepared)
     probes = sum(len(m) - 1 for m in menu.values())
-    stepwise = Need.WIDE_CHOICES not in setup.strategy.needs
     trials = len(prepared.layers) if stepwise else 60
     trials = min(trials, settings.search.max_trials or trials)
     seconds = trials * (settings.data.evaluation * sample_s + 0.3)
     if not stepwise:
-        seconds += probes * (settings.search.probes * sample_s + 0.3)
+        seconds += probes * (probe_rows(setup) * sample_s + 0.3)
     seconds /= settings.search.jobs or os.cpu_count() or 1
     rows = settings.data.calibration + settings.data.evaluation + (settings.data.report or 0)
     disk = rows * sample_bytes + 3 * prepared.proto.ByteSize()
     lines = [
         f"{setup.fetched.name}: {len(prepared.layers)} layers, {len(weighted)} with weights, "
         f"opset {prepared.opset}",
+        *([f"task: {setup.guess.sentence}"] if setup.guess else []),
         f"judged output: {judged.name!r} of {judged.count}",
         f"strategy {settings.search.strategy}, mode {settings.quantize.mode}, "
         f"device {setup.device.name}, objectives {', '.join(settings.search.objectives)}",

@@ -1,7 +1,7 @@
 """The commands: parse, call api.py, print.
 
 It catches SeqtoError and nothing else: anything else is a bug and shows itself. Exit codes: 0 done,
-2 bad input, 3 no trial meets --max-loss (or a comparison got worse), 130 Ctrl-C. What a command
+2 bad input, 3 no trial meets the goal (or a comparison got worse), 130 Ctrl-C. What a command
 needs is imported in its function, so that `seqto --help` is quick.
 """
 
@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import errno
+import io
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqto.cli.options import make_parser
 from seqto.errors import ConfigError, SeqtoError
-from seqto.files import given_path
+from seqto.files import given_path, read_path, shown
 
 if TYPE_CHECKING:
     from seqto.api import Result
@@ -37,6 +41,28 @@ RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `seqto` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = _run(arguments)
+        finally:  # also when argparse ends the program
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:  # the reader has left: what it wanted to see, it has seen
+        _discard_output()
+        return 0
+    except OSError as error:
+        if not _is_output_error(error):
+            raise
+        _discard_output()
+        print(f"seqto: cannot write to the standard output: {error.strerror}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.version:
@@ -53,9 +79,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         more = "; the same command continues the run" if options.command in RESUMED else ""
         print(f"seqto: interrupted{more}", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        return 0
     return code
+
+
+def _is_output_error(error: OSError) -> bool:
+    """Return whether an error comes from writing to the standard output, not to a named file."""
+    return error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG)
+
+
+def _discard_output() -> None:
+    """Send the rest of the output nowhere: at its end the interpreter would fail on it again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def print_version() -> int:
@@ -132,7 +169,7 @@ def report(options: argparse.Namespace) -> int:
         _print(terminal.summary(result.report, folder=folder))
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)
-        return _exit_code([result])
+        return _exit_code([dataclasses.replace(result, met_goal=None)])  # no gate: a rewrite
     content = api.read_report(folder)
     if options.format == "md":
         print(markdown.summary(content, folder=folder))
@@ -148,10 +185,10 @@ def export(options: argparse.Namespace) -> int:
     from seqto.cli.settings import overrides_from
     from seqto.record.own_files import JOURNAL
 
-    source, output = Path(options.source), given_path(options.output, "--output")
+    source, output = read_path(options.source, "source"), given_path(options.output, "--output")
     if not (source / JOURNAL).is_file():
         if options.trial is not None or options.pick is not None:
-            raise ConfigError(f"{str(source)!r} is no run folder: --trial and --pick need one")
+            raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
         return _quantize(options, output)
     given = overrides_from(options)
     if given:
@@ -159,7 +196,8 @@ def export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
-    saved = api.export(source, output, trial=options.trial, pick=options.pick or "balanced")
+    pick = "balanced" if options.pick is None else options.pick
+    saved = api.export(source, output, trial=options.trial, pick=pick)
     print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
     return 0
 
@@ -188,9 +226,9 @@ def compare(options: argparse.Namespace) -> int:
 def serve(options: argparse.Namespace) -> int:
     from seqto.report.live import start
 
-    folder = Path(options.folder)
+    folder = read_path(options.folder, "folder")
     if not folder.is_dir():
-        raise ConfigError(f"{str(folder)!r} is no folder")
+        raise ConfigError(f"{shown(folder)} is no folder")
     server = start(folder, port=options.port)
     print(f"http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
     try:
@@ -275,10 +313,14 @@ def _live_page(options: argparse.Namespace, folder: Path) -> Iterator[None]:
 
 
 def _exit_code(results: Sequence[Result]) -> int:
-    """Return 3 for a gate that is not met, then 2 for results that could not be written."""
+    """Return 3 for a goal that is not met, then 2 for results that could not be written."""
+    from seqto.report.wording import goal_sentence
+
     for sentence in [s for r in results for s in r.not_written]:
         print(f"seqto: {sentence}", file=sys.stderr)
-    if any(r.met_max_loss is False for r in results):
+    for result in [r for r in results if r.met_goal is False]:
+        print(f"seqto: {goal_sentence(result.report)}", file=sys.stderr)
+    if any(r.met_goal is False for r in results):
         return EXIT_GATE
     return EXIT_BAD_INPUT if any(r.not_written for r in results) else 0
 
@@ -286,7 +328,11 @@ def _exit_code(results: Sequence[Result]) -> int:
 def _print(content: Any) -> None:
     from rich.console import Console
 
-    Console().print(content)
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:  # rich would end the program with exit code 1
+            raise BrokenPipeError
+
+    Terminal().print(content)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 A data source is a plug-in of the group `seqto.data`: a frozen dataclass whose first field is the
 value of its key in [data] (`images = "folder"`). Further fields are further keys of the table;
-those called `labels`, `seed` and `specs` get data.labels, data.seed and the model's inputs
-(InputSpec).
+those called `labels`, `seed`, `specs` and `classes` get data.labels, data.seed, the model's inputs
+(InputSpec) and the task's names of classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from seqto.records import Json, Sample
@@ -35,6 +36,34 @@ class ReservedData(Data, Protocol):
 
     @property
     def calibration_rows(self) -> Sequence[int] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """How samples whose inputs have different lengths are put into batches."""
+
+    ids: str  # the input that takes token numbers
+    pad: Mapping[str, int]  # input → the value that fills up a shorter sequence
+    masked: bool  # the model is told what is padding; else only equal lengths share a batch
+    per_sample: int = 1  # sequences of one sample, each run by itself: 2 for pairs of texts
+    max_length: int | None = None  # tokens beyond which a text was cut
+
+    def to_json(self) -> Json:
+        return {
+            "ids": self.ids,
+            "pad": dict(self.pad),
+            "masked": self.masked,
+            "per_sample": self.per_sample,
+            "max_length": self.max_length,
+        }
+
+
+@runtime_checkable
+class SequenceData(Data, Protocol):
+    """Data whose samples are sequences of different lengths."""
+
+    @property
+    def sequences(self) -> Sequences: ...
 
 
 def reserved_rows(data: Data) -> Sequence[int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import os
 import warnings
 from collections import Counter
@@ -16,6 +17,7 @@ import numpy as np
 
 from seqto.data.preprocess import UnreadableError
 from seqto.errors import DataError
+from seqto.files import open_regular
 from seqto.records import Json, Sample
 
 if TYPE_CHECKING:
@@ -168,7 +170,7 @@ def _classes_by_csv(path: Path, files: Sequence[str]) -> tuple[tuple[int, ...], 
 
 def _read_table(path: Path) -> Mapping[str, int]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as stream:
             start = stream.readline()
             stream.seek(0)
             delimiter = next((sign for sign in ",;\t" if sign in start), ",")
@@ -206,7 +208,7 @@ def _decoded(path: Path, name: str) -> NDArray[np.uint8]:
             # broken EXIF and the like are not ours to report; a bomb's warning must be its end
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as image:
+            with open_regular(path) as stream, Image.open(stream, formats=FORMATS) as image:
                 image.load()
                 if image.mode.startswith("I;16"):  # Pillow would clip 16 bits, not scale them
                     grey = (np.asarray(image) >> 8).astype(np.uint8)
@@ -222,7 +224,7 @@ def _decoded(path: Path, name: str) -> NDArray[np.uint8]:
 
 def _ends(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
             head = stream.read(DIGEST_BYTES)
             stream.seek(max(size - DIGEST_BYTES, len(head)))

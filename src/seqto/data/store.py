@@ -9,37 +9,40 @@ a quarter of the disk.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
+import io
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib import format as npy
 
-from seqto.data.data import Data
+from seqto.data.data import Data, SequenceData
+from seqto.data.fill_store import fill
+from seqto.data.input_file import InputFile, writing
 from seqto.data.labels import joined, pack, unpack
 from seqto.data.preprocess import (
-    InputMismatchError,
     Preprocess,
-    UnreadableError,
     normalise,
-    prepare_row,
-    sizes,
+)
+from seqto.data.ragged import (
+    OFFSETS,
+    Ragged,
+    Run,
+    batched_order,
+    sequences_from_json,
 )
 from seqto.errors import DataError, nearest
 from seqto.files import write_file
 from seqto.model.batch import Batch, rows_fed
-from seqto.records import CALIBRATION, InputSpec, Json, Sample
+from seqto.records import CALIBRATION, InputSpec, Json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from seqto.records import Array, Label
+    from seqto.records import Array
 
 SCHEMA = 1
 
@@ -57,6 +60,7 @@ class SampleStore:
     folder: Path
     record: Json
     arrays: Mapping[str, Array]
+    ragged: Ragged | None = None  # of sequences
 
     @classmethod
     def build(
@@ -69,11 +73,13 @@ class SampleStore:
         preprocess: Preprocess | None = None,
         max_bad_share: float = 0.05,
         progress: Callable[[int, int], None] | None = None,
+        batch: int = 1,
     ) -> SampleStore:
         """Read and prepare every row of the splits once; a store that is there is used again.
 
         Samples that cannot be read are left out and named, their split gets shorter; more than
-        `max_bad_share` of them end it. `progress` is called with (done, total).
+        `max_bad_share` of them end it. `progress` is called with (done, total). Sequences are put
+        in an order in which each `batch` of them have nearly the same length.
         """
         folder = Path(folder)
         rows = {name: [int(row) for row in chosen] for name, chosen in splits.items()}
@@ -85,27 +91,38 @@ class SampleStore:
             "inputs": [spec.to_json() for spec in inputs],
             "rows": rows,
         }
+        about = data.sequences if isinstance(data, SequenceData) else None
+        if about is not None:
+            content["sequences"] = {**about.to_json(), "batch": batch}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         with contextlib.suppress(DataError):
             there = cls.open(folder)
             if there.identity == digest:
                 return there
         _clear(folder, len(inputs))
-        files = [_InputFile(folder / f"input-{i}.npy", spec) for i, spec in enumerate(inputs)]
+        files = [
+            InputFile(folder / f"input-{i}.npy", spec, sequences=about is not None)
+            for i, spec in enumerate(inputs)
+        ]
         try:
-            filled = _fill(
+            filled = fill(
                 data,
                 files,
                 rows=rows,
                 preprocess=preprocess,
                 max_bad_share=max_bad_share,
                 progress=progress,
+                sequences=about,
             )
             written = [file.finish() for file in files]
         except BaseException:
             for file in files:
                 file.discard()
             raise
+        if about is not None:
+            lengths = np.array(filled.pop("lengths"), dtype=np.int64)
+            filled |= _put_in_order(filled, lengths.reshape(-1, about.per_sample), batch=batch)
+            _write_offsets(folder, lengths)
         filled["labels"], values = pack(filled["labels"])
         if values is not None:
             write_file(folder / LABELS, values, error=DataError)
@@ -127,9 +144,10 @@ class SampleStore:
                 if path.stat().st_size != file["size_bytes"]:
                     raise ValueError(f"{path.name} has not the size it was written with")
                 arrays[spec["name"]] = np.load(path, mmap_mode="r", allow_pickle=False)
+            ragged = _open_ragged(folder, record, arrays) if record.get("sequences") else None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"no complete sample store in {folder}: {error}") from error
-        return cls(folder, record, arrays)
+        return cls(folder, record, arrays, ragged)
 
     @property
     def identity(self) -> str:
@@ -182,10 +200,31 @@ class SampleStore:
         shape = self.inputs[0].shape
         return shape[0] if shape else None
 
+    @property
+    def run_rows(self) -> int | None:
+        """Rows that go through the model at once, where that is not free to choose.
+
+        The model's fixed batch; of sequences data.batch, since padding may change answers.
+        """
+        if self.fixed_batch or self.ragged is None:
+            return self.fixed_batch
+        return int(self.record["sequences"]["batch"])
+
+    def lengths(self, split: str) -> NDArray[np.int64] | None:
+        """Tokens of each row's sequences (rows × sequences of a row); None: no sequences."""
+        return None if self.ragged is None else self.ragged.lengths(np.arange(*self._span(split)))
+
+    @property
+    def truncated(self) -> Json | None:
+        """{samples, tokens}: how many texts were cut, by how much in all; None: no sequences."""
+        found: Json | None = self.record.get("truncated")
+        return found
+
     def batch(self, split: str, start: int, stop: int) -> Batch:
         """Rows start to stop of a split (cut at its end), normalised, by input name.
 
-        Where the model has a fixed batch and these are fewer rows, the last one is repeated.
+        Where the model has a fixed batch and these are fewer rows, the last one is repeated. Of
+        sequences, the first of each row, padded to the longest.
         """
         first, last = self._span(split)
         return self._read(slice(min(first + start, last), min(first + stop, last)))
@@ -195,7 +234,16 @@ class SampleStore:
         first, _ = self._span(split)
         return self._read(first + np.asarray(rows, dtype=np.int64))
 
+    def runs(self, split: str, rows: Sequence[int]) -> Iterator[Run]:
+        """Return the runs of the model that rows of sequences need."""
+        assert self.ragged is not None
+        first, _ = self._span(split)
+        return self.ragged.runs(first + np.asarray(rows, dtype=np.int64))
+
     def _read(self, rows: slice | NDArray[np.int64]) -> Batch:
+        if self.ragged is not None:
+            chosen = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+            return self.ragged.batch(chosen)
         preprocess = self.preprocess
         out: dict[str, Array] = {}
         for spec, file in zip(self.inputs, self.record["files"], strict=True):
@@ -211,14 +259,53 @@ class SampleStore:
         return Batch(out, count)
 
     def feed_rows(self, rows: int) -> int:
-        """Rows of calibration samples to feed at once: the model's fixed batch, or so many."""
-        return min(self.fixed_batch or rows, self.rows(CALIBRATION))
+        """Rows of calibration samples to feed at once: as many as must be, or so many.
+
+        Sequences that may not be padded are fed one by one.
+        """
+        alone = self.ragged is not None and not self.ragged.about.masked
+        chosen = self.fixed_batch or (1 if alone else self.run_rows or rows)
+        return min(chosen, self.rows(CALIBRATION))
 
     def calibration(self) -> Iterator[Batch]:
-        """Calibration samples one by one, or by the fixed batch: memory stays that of one run."""
-        step = self.feed_rows(1)
-        for start in range(0, self.rows(CALIBRATION), step):
-            yield self.batch(CALIBRATION, start, start + step)
+        """Calibration samples as the evaluation runs them, or one by one where it is free to.
+
+        Memory stays that of one run.
+        """
+        rows = self.rows(CALIBRATION)
+        step = min(self.run_rows or 1, rows)
+        for start in range(0, rows, max(1, step)):
+            if self.ragged is None:
+                yield self.batch(CALIBRATION, start, start + step)
+            else:
+                chosen = range(start, min(start + step, rows))
+                yield from (run.batch for run in self.runs(CALIBRATION, chosen))
+
+    def usual_and_long(self, split: str) -> tuple[int, int | None]:
+        """Return rows that latency is measured on: of sequences, of median and 95 % length."""
+        if self.ragged is None or not self.rows(split):
+            return 0, None
+        lengths = self.ragged.lengths(np.arange(*self._span(split)))[:, 0]
+        order = np.argsort(lengths, kind="stable")
+        return int(order[len(order) // 2]), int(order[int(0.95 * (len(order) - 1))])
+
+    def alike(self, split: str, rows: int) -> list[Batch]:
+        """Return some rows in batches of one shape: those whose length is nearest to the median.
+
+        For looking at layers one by one. Sequences are padded to the longest of them, or, where
+        padding is not masked, cut to the shortest.
+        """
+        step = self.fixed_batch or 1
+        rows = max(step, min(rows, self.rows(split)) // step * step)
+        if self.ragged is None:
+            return [self.batch(split, i, i + step) for i in range(0, rows, step)]
+        first, last = self._span(split)
+        lengths = self.ragged.lengths(np.arange(first, last))[:, 0]
+        near = np.argsort(np.abs(lengths - np.median(lengths)), kind="stable")[:rows]
+        width = int(lengths[near].max() if self.ragged.about.masked else lengths[near].min())
+        length = self.ragged.length_of_model or width
+        groups = (near[i : i + step] for i in range(0, len(near), step))
+        return [self.ragged.batch(first + group, length=length) for group in groups]
 
     def _span(self, split: str) -> tuple[int, int]:
         spans = self.record["spans"]
@@ -231,137 +318,39 @@ class SampleStore:
 # ------------------------------------------------------------------------------ building a store
 
 
-class _InputFile:
-    """One input's rows, appended to a `.npy` file.
-
-    Plain writes, not a writable memory map: with a full disk the first raises, the second kills
-    the process with SIGBUS.
-    """
-
-    def __init__(self, path: Path, spec: InputSpec) -> None:
-        self.path, self.spec = path, spec
-        self.picture = False
-        self._shape: tuple[int, ...] | None = None
-        self._dtype: np.dtype[np.generic] = np.dtype(np.uint8)
-        self._rows = 0
-        self._stream: IO[bytes] | None = None
-
-    def append(self, row: Array, *, picture: bool, planned: int) -> None:
-        if self._stream is None:
-            self.picture, self._shape, self._dtype = picture, row.shape, row.dtype
-            with _writing(self.path.parent, planned * row.nbytes):
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._stream = self.path.open("wb")
-                self._write_header(planned)
-        if (row.shape, row.dtype) != (self._shape, self._dtype):
-            raise InputMismatchError(
-                f"input {self.spec.name!r}: samples differ, {sizes(row.shape)} {row.dtype} after "
-                f"{sizes(self._shape or ())} {self._dtype}: set preprocess.resize and "
-                "preprocess.crop for pictures, pad or cut arrays to one size"
-            )
-        with _writing(self.path.parent, planned * row.nbytes):
-            self._stream.write(row.tobytes())
-        self._rows += 1
-
-    def finish(self) -> Json:
-        """Put the true number of rows into the header and make it last; what the record keeps."""
-        assert self._stream is not None
-        with _writing(self.path.parent, 0), self._stream as stream:
-            size_bytes = stream.tell()
-            stream.seek(0)
-            self._write_header(self._rows)
-            stream.flush()
-            os.fsync(stream.fileno())
-        return {"name": self.path.name, "size_bytes": size_bytes, "picture": self.picture}
-
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):
-            if self._stream is not None:
-                self._stream.close()
-            self.path.unlink(missing_ok=True)
-
-    def _write_header(self, rows: int) -> None:
-        # numpy leaves room for 21 digits of the first axis, so that the length stays the same
-        assert self._stream is not None
-        shape = (rows, *(self._shape or ()))
-        descr = npy.dtype_to_descr(self._dtype)
-        npy.write_array_header_1_0(
-            self._stream, {"descr": descr, "fortran_order": False, "shape": shape}
-        )
+def _put_in_order(filled: Json, lengths: NDArray[np.int64], *, batch: int) -> Json:
+    """Return order, names and labels of rows put so that neighbours share a batch."""
+    order = np.concatenate(
+        [
+            start + batched_order(lengths[start:stop].max(axis=1), batch=batch)
+            for start, stop in filled["spans"].values()
+        ]
+    ).tolist()
+    return {
+        "order": order,
+        "names": [filled["names"][i] for i in order],
+        "labels": [filled["labels"][i] for i in order],
+    }
 
 
-def _fill(
-    data: Data,
-    files: Sequence[_InputFile],
-    *,
-    rows: Mapping[str, Sequence[int]],
-    preprocess: Preprocess | None,
-    max_bad_share: float,
-    progress: Callable[[int, int], None] | None,
-) -> Json:
-    """Write every readable row; returns spans, names, labels and what could not be read."""
-    total, done = sum(map(len, rows.values())), 0
-    specs = [file.spec for file in files]
-    spans: dict[str, tuple[int, int]] = {}
-    names: list[str] = []
-    labels: list[Label | None] = []
-    bad: list[str] = []
-    reasons: list[str] = []
-    for split, chosen in rows.items():
-        start = len(names)
-        for index in chosen:
-            done, name = done + 1, f"row {index}"
-            try:
-                sample = data.read(index)
-                name = sample.name
-                values = _by_input(sample, specs)
-                prepared = [prepare_row(values[s.name], s, preprocess) for s in specs]
-            except InputMismatchError:
-                raise
-            except DataError as error:
-                if not isinstance(error, UnreadableError):
-                    error = UnreadableError(name, str(error))
-                bad.append(error.sample)
-                reasons.append(str(error))
-                _check_share(bad, reasons, done=done, total=total, max_bad_share=max_bad_share)
-            else:
-                for file, (row, picture) in zip(files, prepared, strict=True):
-                    file.append(row, picture=picture, planned=total)
-                names.append(sample.name)
-                labels.append(sample.label)
-            if progress:
-                progress(done, total)
-        spans[split] = (start, len(names))
-        if chosen and start == len(names):
-            raise DataError(f"no sample of the {split} split can be read: {reasons[-1]}")
-    return {"spans": spans, "names": names, "labels": labels, "unreadable": bad}
+def _write_offsets(folder: Path, lengths: NDArray[np.int64]) -> None:
+    stream = io.BytesIO()
+    np.save(stream, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    write_file(folder / OFFSETS, stream.getvalue(), error=DataError)
 
 
-def _by_input(sample: Sample, specs: Sequence[InputSpec]) -> Mapping[str, Array]:
-    names = [spec.name for spec in specs]
-    if len(specs) == 1 and list(sample.inputs) == [""]:
-        return {names[0]: sample.inputs[""]}
-    if set(sample.inputs) != set(names):
-        given = (
-            ", ".join(repr(name) for name in sample.inputs if name) or "one array without a name"
-        )
-        raise InputMismatchError(
-            f"the model's inputs are {', '.join(map(repr, names))}, the data give {given}: "
-            "give one array an input, under the input's name, and no others"
-        )
-    return sample.inputs
-
-
-def _check_share(
-    bad: Sequence[str], reasons: Sequence[str], *, done: int, total: int, max_bad_share: float
-) -> None:
-    if len(bad) <= max_bad_share * total:
-        return
-    first = "; ".join(reasons[:3])
-    raise DataError(
-        f"{len(bad)} of the first {done} samples cannot be read, more than the allowed "
-        f"{max_bad_share:.0%} of all {total}: {first}{'; …' if len(bad) > 3 else ''}. "
-        "Mend or remove them, or raise max_bad_share"
+def _open_ragged(folder: Path, record: Json, arrays: Mapping[str, Array]) -> Ragged:
+    offsets = np.load(folder / OFFSETS, allow_pickle=False)
+    if any(len(values) != offsets[-1] for values in arrays.values()):
+        raise ValueError(f"{OFFSETS} does not fit the inputs")
+    specs = tuple(InputSpec.from_json(spec) for spec in record["inputs"])
+    return Ragged(
+        sequences_from_json(record["sequences"]),
+        specs,
+        arrays,
+        offsets,
+        np.array(record["order"], dtype=np.int64),
+        specs[0].shape[0],
     )
 
 
@@ -376,25 +365,12 @@ def _check_rows(rows: Mapping[str, Sequence[int]], count: int) -> None:
         raise DataError(f"the splits name row {outside[0]}, the data have {count} samples")
 
 
-@contextlib.contextmanager
-def _writing(folder: Path, needed_bytes: int) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            size = f" of about {needed_bytes / 1e6:.1f} MB" if needed_bytes else ""
-            raise DataError(
-                f"the disk is full: no room for the prepared samples{size} in {folder}; free "
-                "some space or choose another folder"
-            ) from error
-        raise DataError(f"cannot write prepared samples to {folder}: {error}") from error
-
-
 def _clear(folder: Path, count: int) -> None:
     """Take the record away first: from here on the folder counts as half-built."""
-    with _writing(folder, 0):
+    with writing(folder, 0):
         (folder / RECORD).unlink(missing_ok=True)
-        (folder / LABELS).unlink(missing_ok=True)
+        for name in (LABELS, OFFSETS):
+            (folder / name).unlink(missing_ok=True)
         for i in range(count):
             # a new file, not a shorter old one: another process may have the old one mapped
             (folder / f"input-{i}.npy").unlink(missing_ok=True)

@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqto.devices.saturation import SATURATES, UNKNOWN
-from seqto.diagnosis.measure import OFF_SHARE
+from seqto.diagnosis.measure_layers import OFF_SHARE
 from seqto.records import Json
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import FLOAT_KERNEL, U8, Arithmetic, Kernel
+from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import percent, shorten
 
 KIND = "diagnosis"
@@ -57,11 +58,11 @@ HALF_AS_MUCH_AGAIN = 1.5  # nearer figures of few samples are not told apart
 
 
 def findings(measured: Mapping[str, Json], *, profiles: Sequence[Json] = ()) -> list[Json]:
-    """Pure: what the parts of evidence.py measured → finding events."""
+    """Pure: what the parts of measure.py have measured → finding events."""
     found: list[Json] = []
     whole = measured.get("whole", {}).get("whole", {})
     if whole:
-        found.append(_output(whole, measured["whole"]["samples"]))
+        found.append(_output(whole, measured["whole"]["samples"], measured["whole"].get("changed")))
     damage: Mapping[str, float] = measured.get("damage", {}).get("damage", {})
     if "layers" in measured:
         rows = measured["layers"]["rows"]
@@ -87,17 +88,26 @@ def finding(cause: str, message: str, layers: Sequence[str], figures: Mapping[st
     }
 
 
-def _output(whole: Mapping[str, Json], samples: int) -> Json:
+def _output(whole: Mapping[str, Json], samples: int, word: str | None) -> Json:
     planned = whole["planned"]
     text = (
-        f"output: quantized as planned, its error is {percent(planned['device'])} of the outputs' "
-        f"variance on this device and {percent(planned['exact'])} in exact arithmetic "
+        f"output: quantized as planned, {_changed(planned, word)}its error is "
+        f"{percent(planned['device'])} of the outputs' variance on this device and "
+        f"{percent(planned['exact'])} in exact arithmetic "
         f"({samples} samples)"
     )
     better = [f"{_CURES[name]} {_both(row)}" for name, row in whole.items() if name in _CURES]
     if better:
         text += "; " + ", ".join(better)
     return finding("output", text, [], {"samples": samples, "damage": dict(whole)})
+
+
+def _changed(row: Json, word: str | None) -> str:
+    """'12 % of boxes change, ': the loss in the task's words, where the task was at hand."""
+    if row.get("changed") is None:
+        return ""
+    what = RELATIVE_ERROR if word == RELATIVE_ERROR else f"of {word or 'answers'} change"
+    return f"{percent(row['changed'])} {what}, "
 
 
 _CURES = {

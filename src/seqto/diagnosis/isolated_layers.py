@@ -125,17 +125,16 @@ def open_float(prepared: Prepared, names: Sequence[str]) -> Callable[[Values], V
 
 
 def open_deltas(
-    prepared: Prepared, layers: Sequence[Layer], *, output: str
-) -> Callable[[Values, Values], NDArray[Any]]:
-    """run(feeds, {a layer's output: what is added to it}) → one output of the float model."""
+    prepared: Prepared, layers: Sequence[Layer], *, outputs: Sequence[str]
+) -> Callable[[Values, Values], list[NDArray[Any]]]:
+    """run(feeds, {a layer's output: what is added to it}) → outputs of the float model."""
     session = _session(with_deltas(prepared, layers))
     nothing = np.zeros((), np.float32)
     quiet = {x.output + DELTA: nothing for x in layers}
 
-    def run(feeds: Values, deltas: Values) -> NDArray[Any]:
+    def run(feeds: Values, deltas: Values) -> list[NDArray[Any]]:
         added = {**quiet, **{name + DELTA: value for name, value in deltas.items()}}
-        (found,) = session.run([output], {**feeds, **added})
-        return np.asarray(found)
+        return [np.asarray(x) for x in session.run(list(outputs), {**feeds, **added})]
 
     return run
 

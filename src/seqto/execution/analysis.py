@@ -7,7 +7,8 @@ from seqto.devices import saturation
 from seqto.devices.device import ProfilingDevice
 from seqto.devices.ort_profile import attribute_times, node_owners
 from seqto.diagnosis.layer_errors import layer_errors
-from seqto.diagnosis.measure import Scene, gather
+from seqto.diagnosis.measure import gather
+from seqto.diagnosis.subject import Subject
 from seqto.execution.context import WorkerContext
 from seqto.execution.executor import Signals
 from seqto.execution.jobs import (
@@ -26,7 +27,8 @@ def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
     if not isinstance(worker.device, ProfilingDevice):
         return Figures(attribute_times([], {}))
     assembler = worker.assembler_of(job.plan)
-    feeds = worker.store.batch(CALIBRATION, 0, 1)
+    usual, _ = worker.store.usual_and_long(CALIBRATION)
+    feeds = worker.store.pick(CALIBRATION, [usual])
     rows = worker.device.profile(assembler.assemble(job.plan).data, feeds, runs=job.runs)
     return Figures(attribute_times(rows, node_owners(assembler)))
 
@@ -34,7 +36,7 @@ def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
 def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Figures:
     store = worker.store
     rows = min(job.samples, store.rows(CALIBRATION))
-    step = store.fixed_batch or 1
+    step = store.feed_rows(1)
     feeds = (store.batch(CALIBRATION, i, min(i + step, rows)) for i in range(0, rows, step))
     assembler = worker.assembler_of(job.plan)
     errors = layer_errors(assembler, job.plan, feeds, exact=False, alive=signals.alive)
@@ -42,19 +44,20 @@ def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Fig
 
 
 def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
-    store = worker.store
-    step = store.fixed_batch or 1  # a fixed batch stays whole
-    rows = max(step, min(job.samples, store.rows(CALIBRATION)) // step * step)
-    scene = Scene(
-        worker.assembler_of(job.plan),
+    assembler = worker.assembler_of(job.plan)
+    setup = worker.setup
+    positions = (setup.output.position,) if worker.task is None else setup.sent
+    subject = Subject(
+        assembler,
         job.plan,
-        [store.batch(CALIBRATION, i, i + step) for i in range(0, rows, step)],
+        worker.store.alike(CALIBRATION, job.samples),
         worker.device,
         worker.exact,
         alive=signals.alive,
-        output=worker.setup.output.name,
+        outputs=tuple(assembler.prepared.outputs[i] for i in positions),
+        task=worker.task,
     )
-    return Figures(gather(job.part, scene))
+    return Figures(gather(job.part, subject))
 
 
 def check_saturation(worker: WorkerContext) -> Figures:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.data.ragged import Run
 from seqto.devices.device import Session
 from seqto.errors import PlanError
 from seqto.execution.context import WorkerContext
@@ -29,9 +30,11 @@ from seqto.execution.jobs import (
 )
 from seqto.model import outputs as model_outputs
 from seqto.model.batch import Batch, rows_fed
+from seqto.records import Json
 from seqto.tasks import scoring
 from seqto.tasks.array_file import write_arrays
-from seqto.tasks.scoring import Scorer
+from seqto.tasks.scoring import Decoded, Scorer
+from seqto.tasks.task import Answers, Task
 
 Chunk = list[NDArray[Any]]  # the outputs that the task gets, one row a sample
 
@@ -54,18 +57,85 @@ class Rows:
         self.seconds = 0.0
 
     def chunks(self, first: int, stop: int) -> Iterator[Chunk]:
+        """Yield the outputs of some rows at a time."""
         for start in range(first, stop, self._chunk):
-            yield self._run(start, min(start + self._chunk, stop))
+            end = min(start + self._chunk, stop)
+            if self._worker.store.ragged is None:
+                yield self._run(start, end)
+            else:
+                yield self._run_sequences(start, end)
+
+    def decoded(
+        self,
+        task: Task,
+        first: int,
+        stop: int,
+        *,
+        reference: Answers | None = None,
+        see: Callable[[Chunk], None] = lambda _outputs: None,
+    ) -> Iterator[Decoded]:
+        """Yield what is kept of some rows at a time; `see` gets outputs of each run or chunk.
+
+        Sequences are decoded run by run: outputs of different lengths cannot be joined, and may
+        be large. `reference`: float's answers of the split.
+        """
+        if self._worker.store.ragged is None:
+            for outputs in self.chunks(first, stop):
+                see(outputs)
+                yield scoring.decode(task, outputs)
+            return
+        for start in range(first, stop, self._chunk):
+            rows = self._rows(start, min(start + self._chunk, stop))
+            groups = [rows[i : i + self._batch] for i in range(0, len(rows), self._batch)]
+            parts = []
+            for group in groups:
+                sides: dict[int, list[tuple[Run, Decoded]]] = {}
+                for run in self._worker.store.runs(self._split, group.tolist()):
+                    outputs = self._outputs(run.batch)
+                    see(outputs)
+                    want = None if reference is None else reference.take(group[run.positions])
+                    found = scoring.decode(task, outputs, batch=run.batch, reference=want)
+                    sides.setdefault(run.side, []).append((run, found))
+                parts.append(scoring.beside([_in_order(sides[side]) for side in sorted(sides)]))
+            yield scoring.joined(parts)
+
+    def _rows(self, start: int, stop: int) -> NDArray[np.int64]:
+        return np.arange(start, stop) if self._order is None else self._order[start:stop]
+
+    def _outputs(self, feeds: Batch) -> Chunk:
+        """Run the model once; the outputs that the task gets, without what only fills a batch."""
+        began = time.perf_counter()
+        found = self._session.run(feeds)
+        self.seconds += time.perf_counter() - began
+        return [self._by_sample(found, place, feeds) for place in self._worker.setup.sent]
+
+    def _run_sequences(self, start: int, stop: int) -> Chunk:
+        """Outputs of sequences for a task of the main process: of one shape, one a sample."""
+        rows = self._rows(start, stop)
+        positions: list[NDArray[np.int64]] = []
+        parts: list[Chunk] = []
+        for first in range(0, len(rows), self._batch):
+            for run in self._worker.store.runs(
+                self._split, rows[first : first + self._batch].tolist()
+            ):
+                if run.side:
+                    raise PlanError("a task of the main process gets one text a sample, not pairs")
+                positions.append(first + run.positions)
+                parts.append(self._outputs(run.batch))
+        back = np.argsort(np.concatenate(positions))
+        return [
+            model_outputs.joined(outputs, name=self._name(place))[back]
+            for place, outputs in zip(
+                self._worker.setup.sent, zip(*parts, strict=True), strict=True
+            )
+        ]
 
     def _run(self, start: int, stop: int) -> Chunk:
         positions = self._worker.setup.sent
         parts: list[Chunk] = []
         for first in range(start, stop, self._batch):
             feeds = self._feeds(first, min(first + self._batch, stop))
-            began = time.perf_counter()
-            found = self._session.run(feeds)
-            self.seconds += time.perf_counter() - began
-            parts.append([self._by_sample(found, place, feeds) for place in positions])
+            parts.append(self._outputs(feeds))
         return [
             model_outputs.joined(rows, name=self._name(place))
             for place, rows in zip(positions, zip(*parts, strict=True), strict=True)
@@ -111,7 +181,8 @@ def evaluate(
             file = _raw_file(worker, rows.chunks(0, job.rows), f"outputs-{job.plan.key}", signals)
             return RawOutputs(model, worker.files.put(file), {**spent, "run": rows.seconds})
         scorer = _scorer(worker, job, model.size_bytes, order)
-        score(scorer, rows.chunks(0, job.rows), signals)
+        answers = scorer.reference.decoded.answers
+        score(scorer, rows.decoded(scorer.task, 0, job.rows, reference=answers), signals)
     measured = scorer.measurement(intervals=job.intervals)
     return Evaluated(model, measured, {**spent, "run": rows.seconds})
 
@@ -134,10 +205,18 @@ def _scorer(
     )
 
 
-def score(scorer: Scorer, chunks: Iterator[Chunk], signals: Signals) -> None:
+def _in_order(runs: Sequence[tuple[Run, Decoded]]) -> Decoded:
+    """Join what is kept of several runs in the order of their rows."""
+    if len(runs) == 1:
+        return runs[0][1]
+    back = np.argsort(np.concatenate([run.positions for run, _ in runs]))
+    return scoring.take(scoring.joined([found for _, found in runs]), back)
+
+
+def score(scorer: Scorer, chunks: Iterator[Decoded], signals: Signals) -> None:
     """Compare chunk by chunk, until a rival is better for sure or the job was asked to stop."""
-    for outputs in chunks:
-        scorer.add(scoring.decode(scorer.task, outputs))
+    for found in chunks:
+        scorer.add(found)
         signals.alive()
         if scorer.is_beaten() or signals.stopped:
             scorer.stopped = True
@@ -147,22 +226,25 @@ def score(scorer: Scorer, chunks: Iterator[Chunk], signals: Signals) -> None:
 def make_reference(worker: WorkerContext, job: MakeReference, signals: Signals) -> ReferenceMade:
     with worker.device.open(worker.model_of(job.plan), threads=job.threads) as session:
         rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk)
-        chunks = rows.chunks(job.first, job.stop)
         name = f"reference-{job.split}-{job.first}"
         task = worker.task_of(job.split)
         if task is None:
-            file = _raw_file(worker, chunks, name, signals)
+            file = _raw_file(worker, rows.chunks(job.first, job.stop), name, signals)
             return ReferenceMade(job.first, worker.files.put(file))
-        parts, about = [], None
+        parts: list[Decoded] = []
+        about: Json = {}
         judged = worker.setup.sent.index(worker.setup.output.position)
-        for outputs in chunks:
-            parts.append(scoring.decode(task, outputs))
-            about = about or scoring.describe_outputs(
-                task, outputs, judged=judged, name=worker.setup.output.name
-            )
+
+        def see(outputs: Chunk) -> None:
+            if not about:
+                name = worker.setup.output.name
+                about.update(scoring.describe_outputs(task, outputs, judged=judged, name=name))
+
+        for found in rows.decoded(task, job.first, job.stop, see=see):
+            parts.append(found)
             signals.alive()
     file = worker.files.work_file(name)
-    scoring.save_part(file, scoring.joined(parts), about or {})
+    scoring.save_part(file, scoring.joined(parts), about)
     return ReferenceMade(job.first, worker.files.put(file))
 
 
@@ -180,6 +262,10 @@ def _raw_file(worker: WorkerContext, chunks: Iterator[Chunk], name: str, signals
 
 def try_plan(worker: WorkerContext, job: TryPlan) -> PlanRan:
     with worker.device.open(worker.model_of(job.plan), threads=job.threads) as session:
+        if worker.store.ragged is not None:
+            for run in worker.store.runs(job.split, range(job.batch)):
+                session.run(run.batch)
+            return PlanRan()
         rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.batch)
         for _ in rows.chunks(0, job.batch):
             pass
@@ -187,21 +273,34 @@ def try_plan(worker: WorkerContext, job: TryPlan) -> PlanRan:
 
 
 def choose_batch(worker: WorkerContext, job: ChooseBatch, signals: Signals) -> BatchChosen:
-    """The batch with the most samples a second on the float model, by a short trial."""
+    """The batch with the most samples a second on the float model, by a short trial.
+
+    All sizes run the same number of samples, in turn; the best turn of each counts. So a busy
+    moment slows no size more than another, and one quiet turn is enough.
+    """
     rows = worker.store.rows(job.split)
-    speed: dict[int, float] = {}
+    sizes = [b for b in job.batches if b <= rows]
     with worker.device.open(worker.original, threads=job.threads) as session:
-        for batch in [b for b in job.batches if b <= rows]:
-            feeds = worker.store.batch(job.split, 0, batch)
-            found = session.run(feeds)[worker.setup.output.position]
-            if batch > 1 and not model_outputs.has_rows(found, batch):
-                break  # samples can be told apart only when they run one by one
-            began, runs = time.perf_counter(), 0
-            while runs < 2 or time.perf_counter() - began < job.seconds:
-                session.run(feeds)
-                runs += 1
-            speed[batch] = runs * batch / (time.perf_counter() - began)
+        feeds: dict[int, list[Batch]] = {}
+        for size in sizes:
+            first = worker.store.batch(job.split, 0, size)
+            found = session.run(first)[worker.setup.output.position]
             signals.alive()
+            if size > 1 and not model_outputs.has_rows(found, size):
+                break  # samples can be told apart only when they run one by one
+            starts = range(0, max(sizes) // size * size, size)
+            feeds[size] = [worker.store.batch(job.split, i, i + size) for i in starts]
+        speed = dict.fromkeys(feeds, 0.0)
+        stop, ran = time.perf_counter() + job.seconds * len(feeds), False
+        while not ran or time.perf_counter() < stop:
+            for size, batches in feeds.items():
+                start = time.perf_counter()
+                for batch in batches:
+                    session.run(batch)
+                seconds = time.perf_counter() - start
+                speed[size] = max(speed[size], size * len(batches) / max(seconds, 1e-9))
+                signals.alive()
+            ran = True
     best = max(speed.values())
     # the smallest batch that is nearly best: less memory for the same speed
     chosen = min(b for b, s in speed.items() if s >= 0.97 * best)

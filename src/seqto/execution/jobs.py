@@ -230,6 +230,9 @@ class BatchChosen:
 class Timed:
     times_ms: tuple[tuple[float, ...], ...]  # the float model first; one a round
     throughput: tuple[float, ...] | None = None
+    # of sequences: tokens of the sample that is timed, of a long one, and the times of that
+    lengths: tuple[int, ...] | None = None
+    long_ms: tuple[tuple[float, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,11 +26,13 @@ from seqto.files import write_file
 from seqto.model.batch import Batch
 
 SIGN_OF_LIFE_S = 1.0  # between two of a latency job
+LONG_SHARE = 0.4  # of the time of a latency job: for long sequences
 
 
 def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed:
     """Rounds of one run each, float first; interleaving makes ratios hold on busy machines."""
-    feeds = worker.store.batch(job.split, 0, 1)
+    usual, long = worker.store.usual_and_long(job.split)
+    feeds = worker.store.pick(job.split, [usual])
     alive = _sometimes(signals.alive)
     with contextlib.ExitStack() as stack:
         sessions: list[Session] = []
@@ -44,16 +47,26 @@ def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed
         times = in_turn(
             sessions,
             feeds,
-            seconds=job.seconds,
+            seconds=job.seconds * (1 if long is None else 1 - LONG_SHARE),
             rounds=(job.min_rounds, job.max_rounds),
             alive=alive,
         )
+        lengths: tuple[int, ...] | None = None
+        long_ms: tuple[tuple[float, ...], ...] | None = None
+        if long is not None and feeds.lengths is not None:
+            longer = worker.store.pick(job.split, [long])
+            assert longer.lengths is not None
+            lengths = (int(feeds.lengths[0]), int(longer.lengths[0]))
+            rounds = (max(1, job.min_rounds // 2), job.max_rounds)
+            seconds = job.seconds * LONG_SHARE
+            found = in_turn(sessions, longer, seconds=seconds, rounds=rounds, alive=alive)
+            long_ms = tuple(tuple(t) for t in found)
         throughput = None
         if job.batch:
             picked = np.arange(job.batch) % worker.store.rows(job.split)
             many = worker.store.pick(job.split, picked.tolist())
             throughput = tuple(_throughput(s, many, job.batch, alive) for s in sessions)
-    return Timed(tuple(tuple(t) for t in times), throughput)
+    return Timed(tuple(tuple(t) for t in times), throughput, lengths, long_ms)
 
 
 def in_turn(
@@ -112,7 +125,8 @@ def measure_memory(worker: WorkerContext, job: MeasureMemory) -> MemoryMeasured:
     The first load also loads the device's libraries, so that the second one is timed.
     """
     path = worker.original if job.model is None else worker.files.path(job.model)
-    feeds = worker.store.batch(job.split, 0, 1)
+    usual, long = worker.store.usual_and_long(job.split)
+    feeds = worker.store.pick(job.split, [usual if long is None else long])
     idle = _reset_peak()
     with worker.device.open(path, threads=job.threads) as session:
         session.run(feeds)
@@ -135,4 +149,5 @@ def _peak_bytes() -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -14,11 +14,22 @@ if TYPE_CHECKING:
 
 
 class Batch(dict[str, "Array"]):
-    """Feeds by input name: `rows` samples, and as many copies of the last as fill a fixed batch."""
+    """Feeds by input name: `rows` samples, and as many copies of the last as fill a fixed batch.
 
-    def __init__(self, feeds: Mapping[str, Array], rows: int) -> None:
+    Of sequences, `lengths` are the tokens of each sample, without padding, and `ids` is the name
+    of the input that takes their numbers.
+    """
+
+    def __init__(
+        self,
+        feeds: Mapping[str, Array],
+        rows: int,
+        *,
+        lengths: NDArray[np.int64] | None = None,
+        ids: str = "",
+    ) -> None:
         super().__init__(feeds)
-        self.rows = rows
+        self.rows, self.lengths, self.ids = rows, lengths, ids
 
 
 def rows_fed(feeds: Mapping[str, Array]) -> int:

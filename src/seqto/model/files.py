@@ -55,6 +55,11 @@ def load(path: str | Path) -> Any:
     from google.protobuf.message import DecodeError
 
     path = Path(path)
+    if not _is_utf8(str(path)):
+        raise ModelError(
+            f"model {str(path)!r} has a name that is not UTF-8 text in this locale, which ONNX "
+            "Runtime does not open: rename the file or its folder, or set LC_ALL=C.UTF-8"
+        )
     if not path.is_file():
         raise ModelError(f"model {str(path)!r} does not exist; give the path of an .onnx file")
     try:
@@ -71,6 +76,14 @@ def load(path: str | Path) -> Any:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{path} is not a readable ONNX model: {first}") from error
     return proto
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def to_bytes(proto: Any) -> bytes:

@@ -1,7 +1,8 @@
 """A graph's nodes grouped into layers: what a plan may keep in one way or another.
 
 A layer is one node that computes, with what ORT fuses behind it (an activation, a bias) and what
-only moves its result. Names are those of the nodes, so that they can be found in Netron.
+only moves its result. Names are those of the nodes, so that they can be found in Netron. Constants
+that no such layer has are layers of their own (tables.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqto.model.graph import CONVOLUTIONS, attribute
+from seqto.model.tables import table_layers, tied_tables
 from seqto.records import Layer
 
 WEIGHTED_OPS = CONVOLUTIONS | frozenset(("Gemm", "MatMul"))
@@ -54,6 +56,7 @@ def list_layers(proto: Any) -> list[Layer]:
     floats = {name for name, kind in types.items() if kind == FLOAT32}
     taken: set[str] = set()
     layers: list[Layer] = []
+    ties = tied_tables(graph, constants, readers, weighted=_is_weighted)
     for node in graph.node:
         if node.name in taken or len(node.output) != 1 or node.output[0] not in floats:
             continue
@@ -63,12 +66,22 @@ def list_layers(proto: Any) -> list[Layer]:
         chain = [node, *_followers(node, readers, public, constants)]
         taken.update(n.name for n in chain)
         layers.append(_layer(chain, constants, weighted=weighted))
+        if node.name in ties:
+            layers[-1] = ties[node.name].joined(layers[-1])
+    layers = _in_graph_order(graph, [*layers, *table_layers(graph, layers, floats=floats)])
     produced = {layer.output for layer in layers}
     for output in graph.output:
         if output.name in produced:
             label = f"output:{output.name}"
             layers.append(Layer(label, OUTPUT_OP, (), (output.name,), output.name, 0))
     return layers
+
+
+def _in_graph_order(graph: Any, layers: list[Layer]) -> list[Layer]:
+    """Sort layers by their first node; a constant's by the node that it is named after."""
+    place = {node.name: i for i, node in enumerate(graph.node)}
+    first = {x.name: place[x.nodes[0] if x.nodes else x.name.rpartition(":")[0]] for x in layers}
+    return sorted(layers, key=lambda x: first[x.name])
 
 
 def inferred_values(proto: Any) -> list[Any]:
@@ -192,7 +205,8 @@ def _layer(chain: list[Any], constants: Mapping[str, Any], *, weighted: bool) ->
     group = int(attribute(anchor, "group", 1))
     weight = anchor.input[1] if weighted else None
     bias = anchor.input[2] if weighted and len(anchor.input) > 2 and anchor.input[2] else None
-    depthwise = weighted and group > 1 and int(constants[anchor.input[1]].dims[1]) == 1
+    shape = tuple(int(d) for d in constants[weight].dims) if weight else ()
+    depthwise = weighted and group > 1 and shape[1] == 1
     return Layer(
         name=anchor.name,
         op_type=anchor.op_type,
@@ -203,4 +217,6 @@ def _layer(chain: list[Any], constants: Mapping[str, Any], *, weighted: bool) ->
         weight=weight,
         bias=bias,
         depthwise=depthwise,
+        weight_shape=shape,
+        transposed=weighted and anchor.op_type == "Gemm" and bool(attribute(anchor, "transB")),
     )

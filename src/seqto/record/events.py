@@ -22,9 +22,11 @@ from seqto.records import Failure, Json, Latency, Layer, LayerError, Measurement
 FORMAT = 2
 
 # kinds of findings that the program itself looks for; a plug-in or the diagnosis may add others
+GUESS = "guess"  # which task a model was taken for
 TASK = "task"  # what is doubtful about the model's answers
 FLOAT_MODEL = "float model"  # the prepared model is the baseline, since the original does not run
 MENU = "menu"  # schemes that are not offered to the search
+OBJECTIVES = "objectives"  # objectives that the strategy does not plan for
 UNSUPPORTED = "unsupported"  # schemes that the device refuses
 TREATMENT = "treatment"  # a transformed float model was made
 DIAGNOSIS = "diagnosis"

@@ -45,7 +45,7 @@ WORK = "cache/work"  # files that jobs and their results name
 
 _FILLED = {
     BASE: r"(model|treated)\.onnx(\.data)?|statistics\.npz|rounded\.json|rounded-\d+\.npy",
-    SAMPLES: r"store\.json|labels\.npy|input-\d+\.npy",
+    SAMPLES: r"store\.json|labels\.npy|offsets\.npy|input-\d+\.npy",
     COMPILED: r"[0-9a-f]{64}\.so|tmp\w+\.so",
     WORK: r"(outputs|model|reference|order|rounded)-[\w.+-]+",
 }

@@ -16,6 +16,7 @@ from typing import assert_never
 from seqto.errors import JournalError
 from seqto.record.events import (
     MENU,
+    OBJECTIVES,
     BaselineMeasured,
     BatchChosen,
     Event,
@@ -144,8 +145,8 @@ class RunState:
         assert isinstance(settings, dict)
         self.settings = settings
         self.ended = None
-        # other settings may give other choices: what was not offered before is said anew
-        self.findings = [f for f in self.findings if f.kind != MENU]
+        # other settings may give other choices: what is not offered or planned for is said anew
+        self.findings = [f for f in self.findings if f.kind not in (MENU, OBJECTIVES)]
 
     def _add_footprint(self, event: FootprintMeasured) -> None:
         trial = self._trial(event.number)
@@ -214,6 +215,7 @@ def pooled(earlier: Latency, later: Latency) -> Latency:
         ratio_low=min(earlier.ratio_low, later.ratio_low),
         ratio_high=max(earlier.ratio_high, later.ratio_high),
         runs=earlier.runs + later.runs,
+        float_median=round(share * earlier.float_ms + (1 - share) * later.float_ms, 4),
         peak_memory_bytes=later.peak_memory_bytes
         if later.peak_memory_bytes is not None
         else earlier.peak_memory_bytes,

@@ -66,8 +66,6 @@ class Trial:
         )
 
 
-def main_score(measurement: Measurement) -> tuple[float | None, float | None]:
-    """Return (score, the float model's) for the score that stands for the task."""
-    after, before = measurement.scores, measurement.baseline_scores
-    name = "accuracy" if "accuracy" in after else next(iter(after), None)
-    return (None, None) if name is None else (after[name], before.get(name))
+def main_score(scores: Mapping[str, float]) -> str | None:
+    """Return the name of the score that stands for the task."""
+    return "accuracy" if "accuracy" in scores else next(iter(scores), None)

@@ -12,11 +12,15 @@ from enum import StrEnum
 from typing import Any
 
 from seqto.records import Json
-from seqto.report.wording import interval
+from seqto.report.wording import float_ms, interval, short_speed
 from seqto.selection.objectives import OBJECTIVES, Objective
+from seqto.selection.speed import Speed, speed_of
 from seqto.text import milliseconds, percent, size
 
 Report = Mapping[str, Any]
+
+
+SEARCH, HELD_OUT = "evaluation", "report"  # the two splits whose figures are shown
 
 
 class Place(StrEnum):
@@ -38,16 +42,14 @@ class Row:
 
     report: Report
     trial: Json | None
-    split: str = "evaluation"  # whose loss and scores the tables for people show
 
-    @property
-    def measured(self) -> Json:
-        """Loss and accuracy on the split that is shown."""
+    def measured(self, split: str) -> Json:
+        """Loss and accuracy on a split; a split that was not measured has none."""
         if self.trial is None:
-            return {"loss": None, "accuracy": float_accuracy(self.report, self.split)}
-        if self.split == "report" and self.trial["report_split"] is not None:
-            held_out: Json = self.trial["report_split"]
-            return held_out
+            return {"loss": None, "accuracy": float_accuracy(self.report, split)}
+        if split == HELD_OUT:
+            held_out: Json | None = self.trial["report_split"]
+            return held_out or {"loss": None, "accuracy": None}
         return self.trial
 
     @property
@@ -74,7 +76,7 @@ class Column:
     text: Callable[[Row], str] = lambda row: ""
     short_title: str = ""
     short: Callable[[Row], str] | None = None
-    shown: Callable[[Report, str], bool] = lambda _report, _split: True
+    shown: Callable[[Report], bool] = lambda _report: True
 
     def title_in(self, place: Place) -> str:
         return self.short_title or self.title if place is Place.TERMINAL else self.title
@@ -83,19 +85,19 @@ class Column:
         return self.short(row) if place is Place.TERMINAL and self.short else self.text(row)
 
 
-def columns(report: Report, place: Place, *, split: str = "evaluation") -> list[Column]:
-    """Return the columns of a table, in their order."""
+def columns(report: Report, place: Place) -> list[Column]:
+    """Return the columns of a table, in their order: held-out figures before the search's."""
     table = [
         *COLUMNS,
         *(_of_objective(OBJECTIVES[n]) for n in report["objectives"] if n not in _OWN),
     ]
-    return [c for c in table if place in c.places and c.shown(report, split)]
+    return [c for c in table if place in c.places and c.shown(report)]
 
 
 def float_accuracy(report: Report, split: str) -> float | None:
     """Return the float model's accuracy on a split."""
     baseline = report["baseline"] or {}
-    if split == "report":
+    if split == HELD_OUT:
         baseline = baseline.get("report_split") or {}
     value: float | None = baseline.get("accuracy")
     return value
@@ -131,10 +133,27 @@ def _count_float(row: Row) -> int:
     return len(row.trial["excluded"])
 
 
-def _changed(row: Row) -> str:
+def has_held_out(report: Report) -> bool:
+    """Whether some trial was measured on samples that no search has seen."""
+    return any(t["report_split"] is not None for t in report["trials"])
+
+
+def _changed(row: Row, split: str) -> str:
     if row.trial is not None and row.trial["error"] is not None:
         return "failed"
-    return interval(row.measured["loss"])
+    return interval(row.measured(split)["loss"])
+
+
+def _in_search(row: Row) -> str:
+    """The value alone: its interval is that of samples which the search chose by."""
+    loss = row.measured(SEARCH)["loss"]
+    return "–" if loss is None else percent(loss["value"])
+
+
+def _score(row: Row) -> float | None:
+    split = HELD_OUT if has_held_out(row.report) else SEARCH
+    value: float | None = row.measured(split)["accuracy"]
+    return value
 
 
 def _size(row: Row) -> float | None:
@@ -143,25 +162,21 @@ def _size(row: Row) -> float | None:
 
 
 def _latency(row: Row) -> str:
+    """Milliseconds of a trial and of float in the same rounds; those of two moments differ."""
     latency = row.latency
-    if not latency:
+    if not latency or row.trial is None:
         return "–"
-    ratio = "" if row.trial is None else f" ({latency['ratio']:.2f} ×)"
-    return milliseconds(latency["median"]) + ratio
+    verdict = {
+        Speed.SAME: "about as fast",
+        Speed.UNCERTAIN: f"uncertain, {short_speed(latency)}",
+    }.get(speed_of(latency), short_speed(latency))
+    ours, floats = milliseconds(latency["median"]), milliseconds(float_ms(latency))
+    return f"{verdict} ({ours}, float {floats})"
 
 
 def short_latency(row: Row) -> str:
-    """Float in milliseconds, trials as a ratio to it.
-
-    Trials were timed beside float, at other moments: on a machine that is busy now and then
-    milliseconds of two moments do not compare.
-    """
-    latency = row.latency
-    if not latency or row.trial is None:
-        return _latency(row)
-    ratio = latency["ratio"]
-    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
-    return f"{ratio:.{digits}f}×"
+    """As a ratio to float's time in the same rounds."""
+    return "1×" if row.trial is None and row.latency else short_speed(row.latency or None)
 
 
 COLUMNS = (
@@ -171,6 +186,7 @@ COLUMNS = (
         CSV | TABLES,
         lambda row: row.of_trial("number"),
         lambda row: "–" if row.trial is None else str(row.trial["number"]),
+        short_title="#",
     ),
     Column("key", "key", CSV, lambda row: row.of_trial("key")),
     Column("recommended", "recommended", CSV, _picks),
@@ -184,20 +200,39 @@ COLUMNS = (
         short=lambda row: str(_count_float(row) or ("–" if row.trial is None else 0)),
     ),
     Column(
-        "changed",
-        "answers changed (95 %)",
+        "held_out",
+        "changed, held-out samples (95 %)",
         TABLES,
-        lambda row: row.measured["loss"],
-        _changed,
-        short_title="changed (95 %)",
+        lambda row: row.measured(HELD_OUT)["loss"],
+        lambda row: _changed(row, HELD_OUT),
+        short_title="held-out (95 %)",
+        shown=has_held_out,
     ),
+    Column(
+        "in_search",
+        "in search",
+        TABLES,
+        lambda row: row.measured(SEARCH)["loss"],
+        _in_search,
+        short_title="search",
+        shown=has_held_out,
+    ),
+    Column(
+        "changed",
+        "changed in search (95 %)",
+        TABLES,
+        lambda row: row.measured(SEARCH)["loss"],
+        lambda row: _changed(row, SEARCH),
+        short_title="changed (95 %)",
+        shown=lambda report: not has_held_out(report),
+    ),
+    Column("held_out_loss", "", CSV, lambda row: row.of_trial("report_split", "loss", "value")),
+    Column("held_out_low", "", CSV, lambda row: row.of_trial("report_split", "loss", "low")),
+    Column("held_out_high", "", CSV, lambda row: row.of_trial("report_split", "loss", "high")),
     Column("loss", "loss", CSV, lambda row: row.of_trial("loss", "value")),
     Column("loss_low", "loss, low", CSV, lambda row: row.of_trial("loss", "low")),
     Column("loss_high", "loss, high", CSV, lambda row: row.of_trial("loss", "high")),
     Column("samples", "samples", CSV, lambda row: row.of_trial("loss", "samples")),
-    Column("held_out_loss", "", CSV, lambda row: row.of_trial("report_split", "loss", "value")),
-    Column("held_out_low", "", CSV, lambda row: row.of_trial("report_split", "loss", "low")),
-    Column("held_out_high", "", CSV, lambda row: row.of_trial("report_split", "loss", "high")),
     Column("accuracy", "accuracy", CSV, lambda row: row.of_trial("accuracy")),
     Column("size_bytes", "size", CSV | TABLES, _size, lambda row: size(_size(row))),
     Column("latency_ms", "median latency", CSV, lambda row: row.latency.get("median")),
@@ -208,10 +243,10 @@ COLUMNS = (
         "score",
         "accuracy",
         TABLES,
-        lambda row: row.measured["accuracy"],
-        lambda row: percent(row.measured["accuracy"]),
+        _score,
+        lambda row: percent(_score(row)),
         short_title="acc.",
-        shown=lambda report, split: float_accuracy(report, split) is not None,
+        shown=lambda report: any(float_accuracy(report, s) is not None for s in (SEARCH, HELD_OUT)),
     ),
     Column("transforms", "transforms", CSV, lambda row: " ".join(row.of_trial("transforms"))),
     Column("float_layers", "", CSV, lambda row: " ".join(row.of_trial("excluded"))),
@@ -222,7 +257,7 @@ COLUMNS = (
         frozenset({Place.CSV, Place.PAGE}),
         lambda row: row.of_trial("node"),
         lambda row: row.of_trial("node") or "–",
-        shown=lambda report, _split: bool(report["nodes"]),
+        shown=lambda report: bool(report["nodes"]),
     ),
     Column("sha256", "sha256", CSV, lambda row: row.of_trial("sha256")),
 )

@@ -52,6 +52,9 @@ _ESCAPES = {
 }
 
 
+MOST_TRIALS = 3000  # that the page holds
+
+
 def write_page(
     folder: str | os.PathLike[str], report: Mapping[str, Any], *, write: Writer = write_file
 ) -> Path:
@@ -91,9 +94,10 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
     """The report as the page wants it: plans as one sign a layer, else 500 of them weigh 10 MB."""
     layers = report["model"]["layers"]
     extra = columns(report, Place.PAGE)
+    trials, left_out = shown_trials(report)
     schemes = ["fp32"]
     places = {"fp32": 0}
-    for trial in report["trials"]:
+    for trial in trials:
         for code in trial["plan"].values():
             if code not in places:
                 places[code] = len(schemes)
@@ -114,21 +118,43 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
         "kinds": {code: Scheme.parse(code).kind for code in schemes},
         "trials": [
             {**_trial(trial, layers, places), "cells": _cells(report, trial, extra)}
-            for trial in report["trials"]
+            for trial in trials
         ],
         "columns": [{"name": column.name, "title": column.title} for column in extra],
         "objective_table": [objective.to_json() for objective in OBJECTIVES.values()],
         "pick_titles": {pick: title_of(pick) for pick in report["recommended"]},
         "profile": [_profile(profile, layers) for profile in report["profile"]],
+        "warnings": [*report["warnings"], *left_out],
         **{
             k: report[k]
             for k in (
-                "status", "warnings", "counts", "baseline", "objectives", "front", "recommended",
+                "status", "counts", "baseline", "objectives", "front", "recommended",
                 "fully_quantized", "findings", "settings", "environment", "device", "placement",
                 "data", "nodes",
             )
         },
     }  # fmt: skip
+
+
+def shown_trials(report: Mapping[str, Any]) -> tuple[list[Json], list[str]]:
+    """Return the trials that the page holds, and a sentence where they are not all.
+
+    A day's run has ten thousand trials, which no browser draws quickly: the front, the picks and
+    an even sample of the others are shown then.
+    """
+    trials: list[Json] = report["trials"]
+    if len(trials) <= MOST_TRIALS:
+        return trials, []
+    needed = {*report["front"], *report["recommended"].values(), report["fully_quantized"]}
+    others = [t["number"] for t in trials if t["number"] not in needed]
+    room = max(0, MOST_TRIALS - len(needed))
+    needed.update(others[i * len(others) // room] for i in range(room))
+    shown = [t for t in trials if t["number"] in needed]
+    sentence = (
+        f"This page holds {len(shown):,} of {len(trials):,} trials: the front, the picks and an "
+        "even sample of the others. report.json has them all."
+    )
+    return shown, [sentence]
 
 
 def _layer(row: Mapping[str, Any], index: int) -> Json:

@@ -157,7 +157,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._host_is_ours():
             self._refuse(HTTPStatus.FORBIDDEN)
             return
-        path = urlsplit(self.path).path
+        try:
+            path = urlsplit(self.path).path
+        except ValueError:  # such as "http://[", which is no address
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
         runs = self.runs.find()
         if path == "/" and "" not in runs:
             self._send(HTTPStatus.OK, self.runs.index(), _HTML)

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqto.report import wording
 from seqto.report.columns import Place, Row, columns
-from seqto.report.terminal import shown_split, shown_trials
+from seqto.report.terminal import caption, pick_lines, shown_trials
 from seqto.text import shorten as shortened
 
 # every sign that Markdown, GitHub's HTML or a mention could act on
@@ -29,7 +29,8 @@ def summary(report: Mapping[str, Any], *, folder: str = "DIR") -> str:
     """What a reviewer wants: the sentence, the table, the warnings, the command."""
     lines = [f"### seqto: {escape(wording.model_name(report))}", ""]
     lines += [f"**{_sentence(wording.recommendation(report))}**", ""]
-    lines += _table(report)
+    lines += [*_table(report), "", f"<sub>{escape(caption(report), width=400)}</sub>", ""]
+    lines += [f"- **{name}**: {escape(line, width=400)}" for name, line in pick_lines(report)]
     if report["warnings"]:
         lines += ["", *(f"- ⚠️ {escape(warning, width=400)}" for warning in report["warnings"])]
     if report["recommended"]:
@@ -46,15 +47,14 @@ def _sentence(text: str) -> str:
 
 
 def _table(report: Mapping[str, Any]) -> list[str]:
-    rows = shown_trials(report)
-    split = shown_split(rows)
-    shown = columns(report, Place.MARKDOWN, split=split)
+    shown = columns(report, Place.MARKDOWN)
     heads = ["model", *(column.title_in(Place.MARKDOWN) for column in shown)]
     table = [heads, [":--", *["--:"] * len(shown)]]
-    for title, trial in [("float", None), *rows]:
-        row = Row(report, trial, split)
+    best = wording.recommended_trial(report)
+    for title, trial in [("float", None), *shown_trials(report)]:
+        row = Row(report, trial)
         cells = [title, *(column.text_in(Place.MARKDOWN, row) for column in shown)]
-        if trial is not None and trial["number"] == report["recommended"].get("balanced"):
+        if trial is not None and best is not None and trial["number"] == best["number"]:
             cells = [f"**{cell}**" for cell in cells]
         table.append(cells)
     return [f"| {' | '.join(cells)} |" for cells in table]

@@ -46,11 +46,3 @@ def _name(number: int) -> str:
 
 
 _MODEL = re.compile(r"models/trial-\d+\.onnx")
-
-
-def pick(picks: Mapping[str, int], choice: str) -> int:
-    """Return the trial number behind `balanced`, `loss`, `size`, …"""
-    if choice not in picks:
-        known = ", ".join(picks) or "none: no trial succeeded"
-        raise PlanError(f"no recommendation {choice!r} in this run (there is {known})")
-    return picks[choice]

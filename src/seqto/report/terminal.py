@@ -29,7 +29,10 @@ def summary(report: Report, *, folder: str) -> Group:
     from rich.text import Text
 
     parts: list[Any] = [Text(wording.recommendation(report), style="bold"), Text("")]
-    parts.append(summary_table(report))
+    parts += [summary_table(report), Text("")]
+    for name, line in pick_lines(report):
+        parts.append(Text.assemble((name, "bold"), f": {line}"))
+    parts += [Text("")] if report["picks"] else []
     chart = front_chart(report, 78, height=10)
     if chart:
         parts += [Text(chart), Text("")]
@@ -46,25 +49,14 @@ def summary(report: Report, *, folder: str) -> Group:
 
 
 def shown_trials(report: Report) -> list[tuple[str, Json]]:
-    """Fully quantized, then the recommended ones, each trial once with all its titles."""
-    titles: dict[int, list[str]] = {}
-    if report["fully_quantized"] is not None:
-        titles[report["fully_quantized"]] = ["fully quantized"]
-    for pick, number in report["recommended"].items():
-        titles.setdefault(number, []).append(title_of(pick))
-    rows = []
-    for number, names in titles.items():
-        trial = wording.trial_of(report, number)
-        if trial is not None:
-            rows.append((", ".join(names), trial))
-    return rows
-
-
-def shown_split(rows: Sequence[tuple[str, Json]]) -> str:
-    """One split for all rows: held-out figures only when every row that ran has them."""
-    ran = [trial for _, trial in rows if trial["loss"] is not None]
-    unseen = bool(ran) and all(wording.held_out(trial)[1] for trial in ran)
-    return "report" if unseen else "evaluation"
+    """Fully quantized, then the picks that are shown, each trial once with all its names."""
+    rows = [(row["trial"], row["title"]) for row in report["picks"] if row["shown"]]
+    full = report["fully_quantized"]
+    titles = dict([(full, "fully quantized"), *((n, t) for n, t in rows if n != full)])
+    if full is not None and full in dict(rows):
+        titles[full] = f"fully quantized, {dict(rows)[full]}"
+    found = [(title, wording.trial_of(report, number)) for number, title in titles.items()]
+    return [(title, trial) for title, trial in found if trial is not None]
 
 
 def summary_table(report: Report) -> Table:
@@ -74,12 +66,11 @@ def summary_table(report: Report) -> Table:
     from rich.text import Text
 
     rows = shown_trials(report)
-    split = shown_split(rows)
-    shown = columns(report, Place.TERMINAL, split=split)
+    shown = columns(report, Place.TERMINAL)
     table = Table(
         box=box.SIMPLE_HEAD,
         title=Text(shorten(wording.model_name(report), 60)),
-        caption=Text(_caption(report, rows, split)),
+        caption=Text(caption(report)),
         show_edge=False,
         pad_edge=False,
         padding=(0, 1, 0, 0),
@@ -87,25 +78,46 @@ def summary_table(report: Report) -> Table:
     table.add_column("model", min_width=15)
     for column in shown:
         table.add_column(column.title_in(Place.TERMINAL), justify="right", no_wrap=True)
+    best = wording.recommended_trial(report)
     for title, trial in [("float", None), *rows]:
-        row = Row(report, trial, split)
+        row = Row(report, trial)
         # one title a line: side by side they would push the figures out of 80 columns
         cells = [title.replace(", ", "\n")]
         cells += [column.text_in(Place.TERMINAL, row) for column in shown]
-        chosen = trial is not None and trial["number"] == report["recommended"].get("balanced")
+        chosen = trial is not None and best is not None and trial["number"] == best["number"]
         table.add_row(*map(Text, cells), style="bold green" if chosen else "")
     return table
 
 
-def _caption(report: Report, rows: Sequence[tuple[str, Json]], split: str) -> str:
-    losses = [Row(report, trial, split).measured["loss"] for _, trial in rows]
-    counts = sorted({loss["samples"] for loss in losses if loss is not None})
-    if not counts:
+def caption(report: Report) -> str:
+    """Whose samples the figures are of."""
+    trials = [t for t in report["trials"] if t["loss"] is not None]
+    if not trials:
         return f"no trial measured yet ({report['status']})"
     kind = "random inputs" if wording.is_random(report) else "samples"
-    unseen = " that no search has seen" if split == "report" else ""
     what = {"answers changed": "answers unlike float's"}.get(wording.changed(report))
-    return f"changed: {what or wording.changed(report)}, {counts[-1]:,} {kind}{unseen}"
+    text = f"changed: {what or wording.changed(report)}, on "
+    searched = max(t["loss"]["samples"] for t in trials)
+    unseen = [t["report_split"]["loss"] for t in trials if t["report_split"] is not None]
+    if unseen:
+        text += f"{unseen[0]['samples']:,} {kind} that no search has seen, and on "
+    text += f"the {searched:,} that the search chose by"
+    return f"{text}; latency: of float's in the same rounds" if _timed(report) else text
+
+
+def _timed(report: Report) -> bool:
+    return any(t["latency_ms"] for t in report["trials"])
+
+
+def pick_lines(report: Report) -> list[tuple[str, str]]:
+    """The picks that are shown, each with its question and its price; then the others' names."""
+    lines = []
+    for row in report["picks"]:
+        if row["shown"]:
+            price = f" ({row['given_up']})" if row["given_up"] else ""
+            lines.append((row["title"], f"{row['question']}{price}"))
+    more = [f"{row['title']} (trial {row['trial']})" for row in report["picks"] if not row["shown"]]
+    return [*lines, *([("more", ", ".join(more))] if more else [])]
 
 
 def layers_table(report: Report, *, limit: int | None = None) -> Table:
@@ -178,7 +190,8 @@ def front_chart(
     columns = width - left - 2
     grid = [[" "] * columns for _ in range(height)]
     front = set(report["front"])
-    chosen = report["recommended"].get("balanced")
+    best = wording.best_pick(report)
+    chosen = None if best is None else report["recommended"][best]
 
     def put(x: float, y: float, sign: str) -> None:
         column = round((x - xs[0]) / (xs[1] - xs[0]) * (columns - 1))
@@ -198,10 +211,10 @@ def front_chart(
         lines.append(f"{label:>{left}}{edge}{''.join(row)}".rstrip())
     lines.append(" " * left + corner + line * columns)
     low, high = f"{xs[0]:.2f} MB", f"{xs[1]:.2f} MB"
-    legend = f"{pick} balanced  {star} front  {dot} other"
+    legend = f"{pick} {title_of(best) if best else 'pick'}  {star} front  {dot} other"
     room = columns - len(low) - len(high)
     lines.append(" " * (left + 1) + low + legend.center(room)[:room] + high)
-    return "\n".join([f"{wording.changed(report)} (%){'':<4}against file size", *lines])
+    return "\n".join([f"{wording.changed(report)} (%), search samples"[:width], *lines])
 
 
 def _tick(value: float) -> str:

@@ -16,8 +16,11 @@ from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, LABELLED, REPORT, Json, Latency, Measurement
 from seqto.report import wording
+from seqto.report.picks import pick_rows
+from seqto.report.warnings import warnings
 from seqto.selection.objectives import OBJECTIVES, figure_of, figures_of_float
 from seqto.selection.recommend import Recommendation, kept_float, quantizable_layers, recommend
+from seqto.selection.speed import speed_of
 
 SCHEMA = 1
 
@@ -53,12 +56,15 @@ def build_report(state: RunState) -> Json:
         "trials": trials,
         "front": list(chosen.front),
         "recommended": dict(chosen.picks),
+        "goal": None if chosen.answer is None else chosen.answer.to_json(),
         "fully_quantized": chosen.fully_quantized,
         "findings": [_without_tag(f) for f in state.findings],
         "failures": [_without_tag(f) for f in state.failures],
         "profile": [_without_tag(p) for p in state.profiles.values()],
     }
-    report["warnings"] = wording.warnings(report)
+    report["picks"] = pick_rows(report)
+    report["sentence"] = wording.recommendation(report)
+    report["warnings"] = warnings(report)
     finite: Json = _finite(report)
     return finite
 
@@ -162,14 +168,24 @@ def _float_accuracy(trials: Iterable[Trial]) -> dict[str, float]:
 
 
 def _latency(latency: Latency | None) -> Json | None:
-    return None if latency is None else latency.to_json()
+    if latency is None:
+        return None
+    return {**latency.to_json(), "float_median": round(latency.float_ms, 4)}
+
+
+def _speed(latency: Latency | None) -> Json | None:
+    """What the latency says, for the whole interval of its ratio to float."""
+    if latency is None:
+        return None
+    data = latency.to_json()
+    return {"verdict": speed_of(data).value, "text": wording.speed(data)}
 
 
 def _measured(measurement: Measurement | None) -> Json:
     """Loss and the task's figures on a split; null where they were not measured."""
     names = ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau")
     if measurement is None:
-        empty: Json = {"scores": {}, "figures": {}, "baseline_scores": {}}
+        empty: Json = {"scores": {}, "figures": {}, "baseline_scores": {}, "score_kinds": {}}
         return {"loss": None, **dict.fromkeys(names), **empty}
     # the per-sample bits stay in the journal: they are long, and only a resumed run needs them
     loss = {k: v for k, v in measurement.loss.to_json().items() if k != "agreement"}
@@ -182,7 +198,12 @@ def _measured(measurement: Measurement | None) -> Json:
         "scores": dict(scores),
         "figures": dict(figures),
         "baseline_scores": dict(before),
+        "score_kinds": _score_kinds(measurement),
     }
+
+
+def _score_kinds(measurement: Measurement) -> Json:
+    return {name: measurement.kind_of_score(name).to_json() for name in measurement.scores}
 
 
 def _labelled(measurement: Measurement | None) -> Json | None:
@@ -193,6 +214,7 @@ def _labelled(measurement: Measurement | None) -> Json | None:
         "samples": measurement.loss.samples,
         "scores": dict(measurement.scores),
         "baseline_scores": dict(measurement.baseline_scores),
+        "score_kinds": _score_kinds(measurement),
         "score_drops": {k: list(ends) for k, ends in measurement.score_drops.items()},
     }
 
@@ -215,6 +237,7 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "size_bytes": trial.size_bytes,
         "sha256": trial.sha256,
         "latency_ms": _latency(trial.latency),
+        "speed": _speed(trial.latency),
         "error": None if trial.error is None else trial.error.to_json(),
         "seconds": trial.seconds,
         "note": trial.note,

@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from seqto.records import Json
-from seqto.selection.objectives import OBJECTIVES
-from seqto.selection.recommend import title_of
+from seqto.record.trial import main_score
+from seqto.records import Json, ScoreKind
+from seqto.selection.goal import FIGURES, Goal
+from seqto.selection.recommend import BALANCED, GOAL, title_of
+from seqto.selection.speed import Speed, ends, is_wide, speed_of
+from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import milliseconds, percent, plain, shorten, times
-
-RELATIVE_ERROR = "relative error"  # a task's word for a loss that is no share of things
 
 
 def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:
@@ -20,8 +21,15 @@ def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:
     return found
 
 
-def recommended_trial(report: Mapping[str, Any], pick: str = "balanced") -> Json | None:
-    return trial_of(report, report["recommended"].get(pick))
+def best_pick(report: Mapping[str, Any]) -> str | None:
+    """Return the pick that the sentence is about: the goal's, else the balanced one."""
+    picks = report["recommended"]
+    return next((p for p in (GOAL, BALANCED, *picks) if p in picks), None)
+
+
+def recommended_trial(report: Mapping[str, Any]) -> Json | None:
+    pick = best_pick(report)
+    return None if pick is None else trial_of(report, report["recommended"][pick])
 
 
 def held_out(trial: Mapping[str, Any]) -> tuple[Json | None, bool]:
@@ -38,10 +46,53 @@ def gains(report: Mapping[str, Any], trial: Mapping[str, Any]) -> list[str]:
     baseline = report["baseline"]
     if baseline and baseline["size_bytes"] and trial["size_bytes"]:
         parts.append(_gain(baseline["size_bytes"] / trial["size_bytes"], "smaller", "larger"))
-    latency = trial["latency_ms"]
-    if latency and latency["ratio"]:
-        parts.append(_gain(1 / latency["ratio"], "faster", "slower"))
+    if trial["latency_ms"]:
+        parts.append(speed(trial["latency_ms"]))
     return parts
+
+
+def speed(latency: Mapping[str, Any]) -> str:
+    """'1.6 × faster', '1.4 to 2.5 × faster', 'about as fast as float', 'speed uncertain, …'."""
+    verdict = speed_of(latency)
+    if verdict is Speed.SAME:
+        return "about as fast as float"
+    low, high = ends(latency)
+    if verdict is Speed.UNCERTAIN:
+        return f"speed uncertain, the machine was busy ({low:.2f} to {high:.2f} × float's time)"
+    factors = (1 / high, 1 / low) if verdict is Speed.FASTER else (low, high)
+    if is_wide(latency):
+        return f"{times(factors[0]).removesuffix(' ×')} to {times(factors[1])} {verdict}"
+    ratio = latency["ratio"]
+    return f"{times(1 / ratio if verdict is Speed.FASTER else ratio)} {verdict}"
+
+
+def float_ms(latency: Mapping[str, Any]) -> float:
+    """The float model's milliseconds in the same rounds as the candidate's."""
+    known: float | None = latency.get("float_median")
+    if known is not None:
+        return known
+    return float(latency["median"] / latency["ratio"] if latency["ratio"] else latency["median"])
+
+
+def both_ms(latency: Mapping[str, Any]) -> str:
+    """'0.263 ms, float 0.274 ms in the same rounds'."""
+    before = milliseconds(float_ms(latency))
+    return f"{milliseconds(latency['median'])}, float {before} in the same rounds"
+
+
+def short_speed(latency: Mapping[str, Any] | None) -> str:
+    """'0.62×', '≈1×', '0.4–1.6×': for a narrow column."""
+    if not latency:
+        return "–"
+    verdict = speed_of(latency)
+    if verdict is Speed.SAME:
+        return "≈1×"
+    low, high = ends(latency)
+    if is_wide(latency):
+        return f"{low:.1f}–{high:.1f}×"
+    ratio = latency["ratio"]
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:.{digits}f}×"
 
 
 def _gain(factor: float, better: str, worse: str) -> str:
@@ -56,6 +107,51 @@ def changed(report: Mapping[str, Any]) -> str:
     if word == RELATIVE_ERROR:
         return RELATIVE_ERROR
     return f"{plain(word or 'answers')} changed"
+
+
+def changed_noun(report: Mapping[str, Any]) -> str:
+    """'changed answers', 'changed boxes', 'relative error'."""
+    word = (report.get("output") or {}).get("changed")
+    return RELATIVE_ERROR if word == RELATIVE_ERROR else f"changed {plain(word or 'answers')}"
+
+
+def goal_text(report: Mapping[str, Any]) -> str:
+    """'the smallest file with at most 1.0 % changed answers'; empty without a goal."""
+    goal = Goal.of(report["settings"].get("search", {}))
+    return "" if goal is None else goal.text(changed_noun(report))
+
+
+def goal_sentence(report: Mapping[str, Any]) -> str:
+    """Say whether the goal is met; where it is not, what is nearest and what stands in the way."""
+    answer = report["goal"]
+    if not answer or report["status"] == "running":
+        return ""
+    if answer["met"]:
+        return f"Your goal is met: {goal_text(report)}."
+    text = f"No trial meets your goal, {goal_text(report)}"
+    if answer["nearest"] is None:
+        return f"{text}: none was measured."
+    text += f". Nearest is trial {answer['nearest']}: {_missed(report, answer)}."
+    if answer["opened_by"] and len(answer["bounds"]) > 1:
+        names = " or ".join(f"--{n.replace('_', '-')}" for n in answer["opened_by"])
+        text += f" Without {names} some trial would do."
+    return text
+
+
+def _missed(report: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    """'2.3 % changed answers instead of at most 1.0 % (130 % over)', the largest miss first."""
+    limits = {bound["setting"]: bound["limit"] for bound in answer["bounds"]}
+    parts = []
+    for miss in answer["misses"]:
+        figure = FIGURES[miss["setting"]]
+        label = changed_noun(report) if miss["setting"] == "max_loss" else figure.label
+        side = "at least" if figure.least else "at most"
+        limit = figure.text(limits[miss["setting"]])
+        if miss["value"] is None:
+            parts.append(f"its {label} is not known ({side} {limit} was asked for)")
+        else:
+            parts.append(f"{figure.text(miss['value'])} {label} instead of {side} {limit}")
+    return "; ".join(parts)
 
 
 def change_words(report: Mapping[str, Any]) -> str:
@@ -87,22 +183,31 @@ def interval(loss: Mapping[str, Any] | None) -> str:
 
 
 def labelled_scores(trial: Mapping[str, Any]) -> list[str]:
-    """'mAP 36.6 → 36.1 %, paired interval −1.2 to +0.3': scores on the labelled set."""
+    """'mAP 36.6 → 36.1 % (paired interval −1.2 to +0.3)': scores on the labelled set."""
     found = trial.get("labelled") or {"scores": {}}
-    texts = []
-    for name, value in found["scores"].items():
-        before = found["baseline_scores"].get(name)
-        if value is None or before is None:
-            continue
-        share = min(value, before) >= 0 and max(value, before) <= 1
-        factor, unit = (100, " %") if share else (1, "")
-        text = f"{plain(name)} {before * factor:.1f} → {value * factor:.1f}{unit}"
-        drop = found["score_drops"].get(name)
-        if drop and None not in drop:
-            low, high = (f"{-end * factor:+.1f}".replace("-", "−") for end in reversed(drop))
-            text += f" (paired interval {low} to {high})"
-        texts.append(text)
-    return texts
+    texts = (score_change(found, name) for name in found["scores"])
+    return [text for text in texts if text]
+
+
+def score_change(measured: Mapping[str, Any], name: str) -> str:
+    """'mAP 36.6 → 36.1 %', 'perplexity 12.31 → 12.9 (lower is better)': one score and float's.
+
+    `measured` is the part of a report that has the scores of one split.
+    """
+    after, before = measured["scores"].get(name), measured["baseline_scores"].get(name)
+    if after is None or before is None:
+        return ""
+    kind = measured.get("score_kinds", {}).get(name) or ScoreKind().to_json()
+    share = kind["share"] and min(after, before) >= 0 and max(after, before) <= 1
+    first, second = ((f"{x * 100:.1f}" if share else f"{x:.4g}") for x in (before, after))
+    text = f"{plain(name)} {first} → {second}{' %' if share else ''}"
+    notes = ["lower is better"] if kind["lower_is_better"] else []
+    drop = measured.get("score_drops", {}).get(name)
+    if drop and None not in drop:
+        change = drop if kind["lower_is_better"] else [-end for end in reversed(drop)]
+        low, high = ((f"{x * 100:+.1f}" if share else f"{x:+.3g}") for x in change)
+        notes.append(f"paired interval {low} to {high}".replace("-", "−"))
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def recommendation(report: Mapping[str, Any]) -> str:
@@ -117,9 +222,9 @@ def recommendation(report: Mapping[str, Any]) -> str:
         return "No trial has all the figures that were asked for, so there is none to recommend."
     loss, unseen = held_out(trial)
     parts = [*gains(report, trial), change(loss, report)]
-    accuracy = _accuracy(report, trial)
-    if accuracy:
-        parts.append(accuracy)
+    score = _accuracy(report, trial) or _first_score(trial)
+    if score:
+        parts.append(score)
     parts += labelled_scores(trial)[:1]
     kept = len(trial["excluded"])
     layers = sum(row["quantizable"] for row in report["model"]["layers"])
@@ -128,7 +233,9 @@ def recommendation(report: Mapping[str, Any]) -> str:
     if loss is not None:
         kind = "random inputs" if is_random(report) else "samples"
         where = f" (on {loss['samples']:,} {kind}{' that no search has seen' if unseen else ''})"
-    return f"{', '.join(parts)}: trial {trial['number']} {what}{where}."
+    asked = goal_sentence(report)
+    sentence = f"{', '.join(parts)}: trial {trial['number']} {what}{where}."
+    return f"{asked} {sentence}" if asked else sentence
 
 
 def _accuracy(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
@@ -148,11 +255,21 @@ def _accuracy(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
     return f"accuracy {percent(before)} → {percent(after)}"
 
 
-def export_command(report: Mapping[str, Any], *, folder: str, pick: str = "balanced") -> str:
+def _first_score(trial: Mapping[str, Any]) -> str:
+    """The score that stands for the task, on held-out samples where there are some."""
+    for measured in (trial["report_split"], trial):
+        name = main_score(measured["scores"]) if measured is not None else None
+        if measured is not None and name is not None:
+            return score_change(measured, name)
+    return ""
+
+
+def export_command(report: Mapping[str, Any], *, folder: str, pick: str | None = None) -> str:
     """The command that writes a recommended model, safe to paste into a shell."""
+    name = title_of(pick or best_pick(report) or BALANCED).replace(" ", "-")
     stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in model_name(report)).strip("-.")
-    out = f"{stem or 'model'}-{pick}.onnx"
-    return f"seqto export {shlex.quote(plain(folder))} --pick {pick} -o {shlex.quote(out)}"
+    out = f"{stem or 'model'}-{name}.onnx"
+    return f"seqto export {shlex.quote(plain(folder))} --pick {name} -o {shlex.quote(out)}"
 
 
 def model_name(report: Mapping[str, Any]) -> str:
@@ -173,94 +290,11 @@ def int8_products(report: Mapping[str, Any]) -> str:
     return f"int8 products: saturate in 16 bits ({', '.join(plain(x) for x in hit)})"
 
 
+def task_guess(report: Mapping[str, Any]) -> str:
+    """'No task was named: taken for a detector, …' or nothing where one was."""
+    said = [f["message"] for f in report["findings"] if f["kind"] == "guess"]
+    return f"No task was named (task.kind): {said[-1]}" if said else ""
+
+
 def is_random(report: Mapping[str, Any]) -> bool:
     return bool(report["data"].get("kind") == "random")
-
-
-def warnings(report: Mapping[str, Any]) -> list[str]:
-    """What a reader must know before trusting the figures, one plain sentence each."""
-    found = []
-    if is_random(report):
-        found.append(
-            "The inputs were random numbers, not real samples: "
-            "losses only say how far outputs move, not how good the answers are."
-        )
-    found += [f["message"] for f in report["findings"] if f["kind"] == "task"]
-    missing = [OBJECTIVES[n].label for n in report["objectives"] if n not in report["ranked_by"]]
-    if missing and report["ranked_by"] and report["status"] != "running":
-        found.append(
-            f"No trial has a figure for {' and '.join(missing)}: the front and the "
-            "recommendation leave it out."
-        )
-    found += _slower(report)
-    found += _held_out_differs(report)
-    unreadable = report["data"].get("unreadable") or []
-    if unreadable:
-        names = ", ".join(shorten(n, 40) for n in unreadable[:3])
-        more = f" and {len(unreadable) - 3} more" if len(unreadable) > 3 else ""
-        count = "1 sample" if len(unreadable) == 1 else f"{len(unreadable)} samples"
-        found.append(f"{count} could not be read: {names}{more}.")
-    found += [_failed_step(failure) for failure in report["failures"]]
-    failed = report["counts"]["failed"]
-    if failed:
-        total = report["counts"]["trials"]
-        found.append(f"{failed} of {total} trials failed; each is listed with its error.")
-    return found
-
-
-def _failed_step(step: Mapping[str, Any]) -> str:
-    """'Timing of trial 3 failed (load): no kernel for it; it is not tried again.'."""
-    what = {
-        "batch": "The choice of a batch",
-        "timing": "Timing",
-        "report split": "Measuring on the report split",
-        "profile": "Profiling",
-    }.get(step["step"], plain(step["step"]))
-    number = step["number"]
-    whose = "" if step["step"] == "batch" else " of the float model or a uniform plan"
-    whose = whose if number is None else f" of trial {number}"
-    failure = step["failure"]
-    why = shorten(failure["message"].strip().splitlines()[0] if failure["message"] else "", 160)
-    return f"{what}{whose} failed ({plain(failure['stage'])}): {why}; it is not tried again."
-
-
-def _slower(report: Mapping[str, Any]) -> list[str]:
-    found = []
-    numbers = {"fully quantized": report["fully_quantized"]}
-    numbers |= {f"recommended ({title_of(k)})": n for k, n in report["recommended"].items()}
-    said: set[int] = set()
-    for what, number in numbers.items():
-        trial = trial_of(report, number)
-        latency = trial["latency_ms"] if trial else None
-        if not latency or number in said:
-            continue
-        # only when the whole interval is above one: a busy machine alone must not warn
-        low = latency.get("ratio_low") or latency["ratio"]
-        if low > 1 and latency["ratio"] > 1.02:
-            said.add(number)
-            found.append(
-                f"The {what} model, trial {number}, is slower than float on this device: "
-                f"{times(latency['ratio'])} its latency{_spread(latency)}, "
-                f"median {milliseconds(latency['median'])}."
-            )
-    return found
-
-
-def _spread(latency: Mapping[str, Any]) -> str:
-    low, high = latency.get("ratio_low"), latency.get("ratio_high")
-    return f" (between {low:.2f} and {high:.2f})" if low and high else ""
-
-
-def _held_out_differs(report: Mapping[str, Any]) -> list[str]:
-    trial = recommended_trial(report)
-    if trial is None or trial["loss"] is None:
-        return []
-    loss, unseen = held_out(trial)
-    # only when the intervals lie apart: a small difference is chance
-    if not unseen or loss is None or loss["low"] <= trial["loss"]["high"]:
-        return []
-    return [
-        f"Trial {trial['number']} loses more on samples that no search has seen "
-        f"({percent(loss['value'])}) than on those it was chosen by "
-        f"({percent(trial['loss']['value'])}): trust the former."
-    ]

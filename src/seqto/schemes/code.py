@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqto.errors import PlanError
-from seqto.schemes.types import INT_TYPES, RANGES, IntType, Rounding
+from seqto.schemes.types import BLOCKS, INT_TYPES, LEVELS, RANGES, IntType, Rounding
 
 
 class Coded:
@@ -46,6 +46,8 @@ class Words:
     float_bias: bool | None = None
     ranges: str | None = None
     rounding: Rounding | None = None
+    block: int | None = None
+    level: int | None = None
 
 
 _PAIRS: dict[tuple[str, str], tuple[str, Any]] = {
@@ -60,6 +62,8 @@ _SINGLE: dict[str, tuple[str, Any]] = {
     "channel": ("per_channel", True),
     "tensor": ("per_channel", False),
     **{name: ("ranges", name) for name in RANGES},
+    **{f"block{size}": ("block", size) for size in BLOCKS},
+    **{f"level{number}": ("level", number) for number in LEVELS},
 }
 
 

@@ -1,11 +1,13 @@
 """int8 dynamic: the activation is quantized while the model runs, no calibration needed.
 
 DynamicQuantizeLinear → MatMulInteger or ConvInteger → Cast → Mul by both scales → Add bias.
-A Gemm becomes a MatMul, its weights transposed once, here.
+Layers that read one tensor (q, k, v of attention) share its DynamicQuantizeLinear. A Gemm becomes
+a MatMul, its weights transposed once, here. Four-bit weights are widened to int8 at load.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,13 +16,18 @@ import numpy as np
 from seqto.errors import PlanError
 from seqto.model.graph import attribute
 from seqto.records import Layer
+from seqto.schemes import table
 from seqto.schemes.code import Coded, read_words
 from seqto.schemes.integers import Floats, Quantized, quantize
 from seqto.schemes.part import (
+    STORED_ONLY,
     WEIGHTLESS,
     Constants,
     NodeWriter,
+    Part,
+    as_columns,
     check_weight,
+    part_of,
     quantized_weight,
     tensor,
     weight_words,
@@ -36,27 +43,31 @@ class DynamicInt(Coded):
 
     weight: IntType = S8
     per_channel: bool = True
+    rounding: Rounding = Rounding.NEAREST
     code: str = field(init=False)
     kind: ClassVar[str] = "dynamic"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.DYNAMIC
     is_float: ClassVar[bool] = False
     activation: ClassVar[IntType | None] = None
-    rounding: ClassVar[Rounding] = Rounding.NEAREST
 
     def __post_init__(self) -> None:
         words = weight_words(self.weight, self.per_channel, self.rounding)
         object.__setattr__(self, "code", "-".join((self.kind, *words)))
         check_weight(self.code, self.weight, self.per_channel, self.rounding)
-        if self.weight.bits != 8:
+        if self.weight.bits != 8 and not self.weight.signed:
             raise PlanError(f"{self.code}: ONNX has no integer op for {self.weight} weights")
 
     @staticmethod
     def parse(code: str) -> DynamicInt:
-        words = read_words(code, fields=("per_channel",), types=1)
+        words = read_words(code, fields=("per_channel", "rounding"), types=1)
         if not words.types:
             raise PlanError(f"unknown scheme {code!r}: no weight type is given")
         # a code without a granularity has always meant one scale for the whole tensor
-        return DynamicInt(words.types[0], per_channel=bool(words.per_channel))
+        return DynamicInt(
+            words.types[0],
+            per_channel=bool(words.per_channel),
+            rounding=words.rounding or Rounding.NEAREST,
+        )
 
     @property
     def kernel(self) -> Kernel:
@@ -71,51 +82,120 @@ class DynamicInt(Coded):
         return self.weight.opset
 
     def without_output_rounding(self) -> DynamicInt:
-        return self
+        return dataclasses.replace(self, rounding=Rounding.NEAREST)
 
     def problem(self, layer: Layer) -> str | None:
         if layer.weight is None:
             return WEIGHTLESS
+        if layer.storage:
+            return STORED_ONLY
+        if layer.table is not None and not self.per_channel:
+            return table.TIED
         return NO_INTEGER_OP if layer.op_type == "ConvTranspose" else None
 
+    def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
+        """Return the integers as the layer's own node has its weights; a table as its rows."""
+        if layer.table is not None:
+            rounded = self.rounding is Rounding.OUTPUT
+            return table.quantized_rows(layer, self.weight, constants, rounded=rounded)
+        return quantized_weight(
+            layer, self.weight, constants, per_channel=self.per_channel, rounding=self.rounding
+        )
+
     def restored_weight(self, layer: Layer, constants: Constants) -> Floats:
-        q = quantized_weight(layer, self.weight, constants, per_channel=self.per_channel)
-        return q.restore()
+        restored = self.quantized_weight(layer, constants).restore()
+        return restored.T if layer.table is not None else restored
 
     def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
         del input_scale
-        count = constants.weight(layer).size
+        numbers = int(np.prod(layer.weight_shape, dtype=np.int64)) * self.weight.bits // 8
         bias = constants.bias(layer)
-        channels = constants.weight(layer).shape[constants.channel_axis(layer)]
+        channels = layer.weight_shape[constants.channel_axis(layer)]
         scales = channels if self.per_channel else 1
-        return count + 5 * scales + (0 if bias is None else 4 * bias.size) + 400
+        return numbers + 5 * scales + (0 if bias is None else 4 * bias.size) + 400
+
+    def part(
+        self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
+    ) -> Part:
+        """Return the integers "…q", scales "…s", zero points "…z" and bias "…b"."""
+        del input_scale, correct_bias
+        w = layer.weight or ""
+        items: list[Any] = []
+        nodes: list[Any] = []
+        node = constants.node(layer)
+        if layer.table is not None:
+            self._add_table(layer, constants, items, nodes)
+        else:
+            self._add_matrix(node, layer, constants, items, nodes)
+        bias = constants.bias(layer)
+        if bias is not None:
+            if node.op_type == "Gemm":
+                bias = (bias * np.float32(attribute(node, "beta", 1.0))).astype(np.float32)
+            is_conv = node.op_type == "Conv"
+            shape = (1, -1, *([1] * (len(layer.weight_shape) - 2))) if is_conv else (-1,)
+            items.append(tensor(w + "b", bias.reshape(shape)))
+        return part_of(items, nodes, weight=w, bias=layer.bias or "")
+
+    def _add_table(
+        self, layer: Layer, constants: Constants, items: list[Any], nodes: list[Any]
+    ) -> None:
+        """The rows that a Gather reads; the product's side is turned at load."""
+        import onnx
+
+        make, w, bits = onnx.helper.make_node, layer.weight or "", self.weight.bits
+        q = self.quantized_weight(layer, constants)
+        table.add_rows(layer, q, items, nodes, bits=bits)
+        stored = table.stored_name(layer)
+        items.append(tensor(w + "z", np.zeros(len(q.data), np.int8)))
+        items.append(tensor(w + "n", np.array([-1], np.int64)))
+        source = table.integers_name(layer, bits=bits)
+        nodes += [
+            make("Transpose", [source], [w + "q"], perm=[1, 0]),
+            make("Reshape", [stored + "s", w + "n"], [w + "s"]),
+        ]
+
+    def _add_matrix(
+        self, node: Any, layer: Layer, constants: Constants, items: list[Any], nodes: list[Any]
+    ) -> None:
+        import onnx
+
+        w, is_conv = layer.weight or "", node.op_type == "Conv"
+        if self.rounding is Rounding.OUTPUT:
+            q = as_columns(self.quantized_weight(layer, constants), node)
+        else:
+            values = _matrix(node, layer, constants)
+            axis = None
+            if self.per_channel:
+                axis = 0 if is_conv else values.ndim - 1
+            q = quantize(values, self.weight, axis=axis)
+        items += _constants(w, q, is_conv=is_conv, bits=self.weight.bits)
+        if self.weight.bits == 4:
+            cast = onnx.helper.make_node("Cast", [w + "p"], [w + "q"], to=onnx.TensorProto.INT8)
+            nodes.append(cast)
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         if node.name != layer.nodes[0]:
             graph.write_float(node, None, None)
             return
+        graph.use_part(layer, self)
         source = graph.float_name(node.input[0])
-        graph.append(*self.replacement(node, layer, graph.constants, source=source))
+        graph.append(self._product(node, layer, source=source), [])
 
-    def replacement(
-        self, node: Any, layer: Layer, constants: Constants, *, source: str
-    ) -> tuple[list[Any], list[Any]]:
-        """Return the nodes and initializers that stand in for the layer's own node."""
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        graph.use_part(layer, self)
+        table.write_rows(node, layer, graph, block=0, bits=self.weight.bits)
+
+    def _product(self, node: Any, layer: Layer, *, source: str) -> list[Any]:
+        """Return the nodes that stand in for the layer's own node."""
         import onnx
 
         make = onnx.helper.make_node
         w, output = layer.weight or "", node.output[0]
-        is_conv = node.op_type == "Conv"
-        values, bias, swapped = _matrix(node, layer, constants)
-        axis = None
-        if self.per_channel:
-            axis = 0 if is_conv else values.ndim - 1
-        q = quantize(values, self.weight, axis=axis)
-        items = _constants(w, q, is_conv=is_conv)
+        is_conv, bias = node.op_type == "Conv", bool(layer.bias)
         views = [source + "D", source + "S", source + "Z"]
         nodes = [make("DynamicQuantizeLinear", [source], views)]
         data = views[0]
-        if swapped:  # Gemm with transA: rare, but legal
+        if node.op_type == "Gemm" and attribute(node, "transA"):  # rare, but legal
             nodes.append(make("Transpose", [data], [source + "T"], perm=[1, 0]))
             data = source + "T"
         op = "ConvInteger" if is_conv else "MatMulInteger"
@@ -126,31 +206,27 @@ class DynamicInt(Coded):
             product,
             make("Cast", [output + "i"], [output + "f"], to=onnx.TensorProto.FLOAT),
             make("Mul", [views[1], w + "s"], [output + "X"]),
-            make("Mul", [output + "f", output + "X"], [output if bias is None else output + "m"]),
+            make("Mul", [output + "f", output + "X"], [output + "m" if bias else output]),
         ]
-        if bias is not None:
-            shape = (1, -1, *([1] * (values.ndim - 2))) if is_conv else (-1,)
-            items.append(tensor(w + "b", bias.reshape(shape)))
+        if bias:
             nodes.append(make("Add", [output + "m", w + "b"], [output]))
-        return nodes, items
+        return nodes
 
 
-def _matrix(node: Any, layer: Layer, constants: Constants) -> tuple[Floats, Floats | None, bool]:
-    """The weight as the integer op wants it, the bias, and whether the input is transposed."""
-    values, bias = constants.weight(layer), constants.bias(layer)
+def _matrix(node: Any, layer: Layer, constants: Constants) -> Floats:
+    """Return the weight as the integer op wants it."""
+    values = constants.weight(layer)
     if node.op_type != "Gemm":
-        return values, bias, False
+        return values
     if attribute(node, "transB"):
         values = np.ascontiguousarray(values.T)
-    values = (values * np.float32(attribute(node, "alpha", 1.0))).astype(np.float32)
-    if bias is not None:
-        bias = (bias * np.float32(attribute(node, "beta", 1.0))).astype(np.float32)
-    return values, bias, bool(attribute(node, "transA"))
+    return (values * np.float32(attribute(node, "alpha", 1.0))).astype(np.float32)
 
 
-def _constants(w: str, q: Quantized, *, is_conv: bool) -> list[Any]:
+def _constants(w: str, q: Quantized, *, is_conv: bool, bits: int) -> list[Any]:
     scale = q.scale
     if q.axis is not None and is_conv:
         scale = scale.reshape(1, -1, *([1] * (q.data.ndim - 2)))
     zero = q.zero_point if q.axis is None or not is_conv else q.zero_point[:1].reshape(())
-    return [tensor(w + "q", q.data), tensor(w + "s", scale), tensor(w + "z", zero)]
+    name = w + ("p" if bits == 4 else "q")
+    return [tensor(name, q.data, bits=bits), tensor(w + "s", scale), tensor(w + "z", zero)]

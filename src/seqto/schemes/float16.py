@@ -9,25 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.records import Layer
-from seqto.schemes.code import Coded, read_words
+from seqto.schemes.code import read_words
+from seqto.schemes.float_kind import FloatKind
 from seqto.schemes.half_precision import add_floats
 from seqto.schemes.integers import Floats
 from seqto.schemes.part import WEIGHTLESS, Constants, NodeWriter, Part, part_of, tensor
-from seqto.schemes.types import FLOAT_KERNEL, Arithmetic, IntType, Kernel, Rounding
+from seqto.schemes.table import stored_name
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Float16(Coded):
+class Float16(FloatKind):
     """Half the bytes, float32 arithmetic."""
 
     code: str = field(default="fp16", init=False)
     kind: ClassVar[str] = "fp16"
-    arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
-    is_float: ClassVar[bool] = True
-    weight: ClassVar[IntType | None] = None
-    activation: ClassVar[IntType | None] = None
-    per_channel: ClassVar[bool] = True
-    rounding: ClassVar[Rounding] = Rounding.NEAREST
 
     @staticmethod
     def parse(code: str) -> Float16:
@@ -35,16 +30,8 @@ class Float16(Coded):
         return Float16()
 
     @property
-    def kernel(self) -> Kernel:
-        return FLOAT_KERNEL
-
-    @property
     def bits(self) -> tuple[int, ...]:
         return (16,)
-
-    @property
-    def opset(self) -> int:
-        return 0
 
     def without_output_rounding(self) -> Float16:
         return self
@@ -61,9 +48,15 @@ class Float16(Coded):
         import onnx
 
         del input_scale, correct_bias
-        w = layer.weight or ""
-        items = [tensor(w + "h", self._half(layer, constants))]
-        nodes = [onnx.helper.make_node("Cast", [w + "h"], [w], to=onnx.TensorProto.FLOAT)]
+        make = onnx.helper.make_node
+        w, stored, half = layer.weight or "", stored_name(layer), self._half(layer, constants)
+        whole = w if layer.table is None else stored + "f"
+        items = [tensor(stored + "h", half if layer.table is None else half.T)]
+        nodes = [make("Cast", [stored + "h"], [whole], to=onnx.TensorProto.FLOAT)]
+        if layer.table is not None:
+            nodes.append(make("Transpose", [whole], [w], perm=[1, 0]))
+        elif layer.nodes and layer.storage:
+            nodes = []  # rows are cast, not the table
         bias = constants.bias(layer)
         if bias is not None:
             add_floats(items, nodes, layer.bias or "", bias, added=True)
@@ -73,9 +66,15 @@ class Float16(Coded):
         limit = np.finfo(np.float16).max
         return np.clip(constants.weight(layer), -limit, limit).astype(np.float16)
 
-    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
-        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
-        return part.size_bytes
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        """Read rows of halves; only these become float32."""
+        import onnx
 
-    def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
-        graph.write_float(node, layer, self)
+        make, output = onnx.helper.make_node, node.output[0]
+        graph.use_part(layer, self)
+        inputs = [stored_name(layer) + "h", graph.float_name(node.input[1])]
+        nodes = [
+            make("Gather", inputs, [output + "h"], name=node.name),
+            make("Cast", [output + "h"], [output], to=onnx.TensorProto.FLOAT),
+        ]
+        graph.append(nodes, [])

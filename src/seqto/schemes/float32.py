@@ -6,24 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from seqto.records import Layer
-from seqto.schemes.code import Coded, read_words
+from seqto.schemes.code import read_words
+from seqto.schemes.float_kind import FloatKind
 from seqto.schemes.integers import Floats
 from seqto.schemes.part import Constants, NodeWriter, Part, part_of
-from seqto.schemes.types import FLOAT_KERNEL, Arithmetic, IntType, Kernel, Rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Float32(Coded):
+class Float32(FloatKind):
     """Weights and arithmetic of the float model."""
 
     code: str = field(default="fp32", init=False)
     kind: ClassVar[str] = "fp32"
-    arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
-    is_float: ClassVar[bool] = True
-    weight: ClassVar[IntType | None] = None
-    activation: ClassVar[IntType | None] = None
-    per_channel: ClassVar[bool] = True
-    rounding: ClassVar[Rounding] = Rounding.NEAREST
 
     @staticmethod
     def parse(code: str) -> Float32:
@@ -31,16 +25,8 @@ class Float32(Coded):
         return Float32()
 
     @property
-    def kernel(self) -> Kernel:
-        return FLOAT_KERNEL
-
-    @property
     def bits(self) -> tuple[int, ...]:
         return ()
-
-    @property
-    def opset(self) -> int:
-        return 0
 
     def without_output_rounding(self) -> Float32:
         return self
@@ -56,13 +42,17 @@ class Float32(Coded):
         self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
     ) -> Part:
         """Return the float model's own constants, not copies: they are the largest of all parts."""
+        import onnx
+
         del input_scale, correct_bias
+        if layer.table is not None:  # stored once; the product's side is made at load
+            w = layer.weight or ""
+            turned = onnx.helper.make_node("Transpose", [layer.table], [w], perm=[1, 0])
+            items = [constants.given(x) for x in (layer.table, layer.bias) if x]
+            return part_of(items, [turned], weight=w, bias=layer.bias or "")
         items = [constants.given(name) for name in (layer.weight, layer.bias) if name]
         return part_of(items, [], weight=layer.weight or "", bias=layer.bias or "")
 
-    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
-        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
-        return part.size_bytes
-
-    def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
-        graph.write_float(node, layer, self)
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        del layer
+        graph.write_float(node, None, None)

@@ -26,21 +26,36 @@ PAIR_LIMIT = P8.pair_limit or 0  # see IntType
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """Integers with their scale; value ≈ (data - zero_point) * scale along `axis`."""
+    """Integers with their scale; value ≈ (data - zero_point) * scale along `axis`.
+
+    With blocks, `block` numbers in a row along `axis` share a scale, and scales have the shape of
+    the data but for that axis, as a DequantizeLinear with a block size has them.
+    """
 
     data: NDArray[np.generic]
     scale: Floats
     zero_point: NDArray[np.generic]
     axis: int | None
+    block: int = 0
 
     def restore(self) -> Floats:
         scale, zero = self.scale, self.zero_point.astype(np.float32)
-        if self.axis is not None:
+        if self.block and self.axis is not None:
+            kept = np.arange(self.data.shape[self.axis]) // self.block
+            scale, zero = (np.take(x, kept, axis=self.axis) for x in (scale, zero))
+        elif self.axis is not None:
             shape = [1] * self.data.ndim
             shape[self.axis] = -1
             scale, zero = scale.reshape(shape), zero.reshape(shape)
         restored: Floats = ((self.data.astype(np.float32) - zero) * scale).astype(np.float32)
         return restored
+
+    def turned(self) -> Quantized:
+        """Return the transpose of a matrix."""
+        axis = None if self.axis is None else 1 - self.axis
+        data = np.ascontiguousarray(self.data.T)
+        scale = np.ascontiguousarray(self.scale.T)
+        return Quantized(data, scale, np.ascontiguousarray(self.zero_point.T), axis, self.block)
 
 
 def affine(

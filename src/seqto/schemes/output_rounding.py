@@ -1,10 +1,7 @@
-"""Rounding that minimises a layer's *output* error, not its weights' error.
+"""Rounding that minimises a layer's *output* error, not its weights' error; a scale a channel.
 
-For a row w of the weight matrix and the Gram matrix H = X Xᵀ of what flows into the layer, the
-output error of rounding w to q is (w-q) H (w-q)ᵀ. Weights are rounded one column after the other
-and each column's error is passed on to those not yet rounded, by the inverse of H (Frantar et
-al., "GPTQ", 2022; the idea is Hassibi's optimal brain surgeon). The scale of each row is chosen
-first, by the error that plain rounding would leave under diag(H).
+Weights are rounded column by column with their errors passed on (error_feedback.py). The scale of
+each row is chosen first, by the error that plain rounding would leave under diag(H).
 
 H comes from few samples (fifty pictures give fifty rows to a classifier with a thousand inputs),
 so it is damped, and how much is decided by what helps on samples that H has not seen; where
@@ -20,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.records import Layer
+from seqto.schemes.error_feedback import Doubles, factor, output_error, round_columns
 from seqto.schemes.integers import (
     PAIR_LIMIT,
     TINY,
@@ -43,15 +41,10 @@ TRIAL_ROWS = 48  # output channels on which dampings are compared
 SHRINK_STEPS = 20  # candidate scales between 1 and 0.5 of the full range
 
 
-BLOCK = 128  # columns whose errors are passed on together: the same result, better locality
-
-
 class Rounder:
     """One layer's weights and Gram matrices (of two halves of the samples); rounds to any type."""
 
-    def __init__(
-        self, layer: Layer, values: Floats, grams: NDArray[np.float64], *, axis: int
-    ) -> None:
+    def __init__(self, layer: Layer, values: Floats, grams: Doubles, *, axis: int) -> None:
         self._moved = np.moveaxis(values, axis, 0)
         self._axis = axis
         self._rows = self._moved.reshape(values.shape[axis], -1).astype(np.float64)
@@ -70,124 +63,109 @@ class Rounder:
             paired = to.pair_limit is not None
             pairs = self._pairs if paired else None
             scale = best_scales(self._rows, importance, low=low, high=high, pairs=pairs)
-            grids[to] = Grid.uniform(scale, low, high, paired=paired)
+            grids[to] = ChannelGrid.uniform(scale, low, high, paired=paired, pairs=self._pairs)
         by_damping: dict[float | None, list[IntType]] = {}
         for to, damping in self._best_dampings(grids).items():
             by_damping.setdefault(damping, []).append(to)
         rounded: dict[IntType, Quantized] = {}
         for damping, alike in by_damping.items():
-            whole = Grid.stacked([grids[t] for t in alike])
+            whole = ChannelGrid.stacked([grids[t] for t in alike])
             data = self._rounded(np.tile(self._rows, (len(alike), 1)), whole, damping, half=2)
             for to, integers in zip(alike, np.split(data, len(alike)), strict=True):
                 rounded[to] = self._quantized(to, integers, grids[to].scale)
         return {to: rounded[to] for to in types}
 
-    def _quantized(
-        self, to: IntType, data: NDArray[np.float64], scale: NDArray[np.float64]
-    ) -> Quantized:
+    def _quantized(self, to: IntType, data: Doubles, scale: Doubles) -> Quantized:
         integers = np.moveaxis(data.astype(to.dtype).reshape(self._moved.shape), 0, self._axis)
         zero = np.zeros(len(scale), dtype=to.dtype)
         return Quantized(np.ascontiguousarray(integers), scale.astype(np.float32), zero, self._axis)
 
     def _rounded(
-        self, rows: NDArray[np.float64], grid: Grid, damping: float | None, *, half: int
-    ) -> NDArray[np.float64]:
+        self, rows: Doubles, grid: ChannelGrid, damping: float | None, *, half: int
+    ) -> Doubles:
         if damping is None:
-            return grid.nearest(rows, self._pairs)
-        return pass_errors_on(rows, factor(self._grams[half], damping), grid, self._pairs)
+            return grid.nearest(rows)
+        return round_columns(rows, factor(self._grams[half], damping), grid)
 
-    def _best_dampings(self, grids: Mapping[IntType, Grid]) -> dict[IntType, float | None]:
+    def _best_dampings(self, grids: Mapping[IntType, ChannelGrid]) -> dict[IntType, float | None]:
         """Round some rows by one half of the samples, judge by the other; None: nearest wins."""
         count = len(self._rows)
         chosen = np.linspace(0, count - 1, min(TRIAL_ROWS, count)).astype(int)
         some = np.tile(self._rows[chosen], (len(grids), 1))
-        grid = Grid.stacked([g.some(chosen) for g in grids.values()])
+        grid = ChannelGrid.stacked([g.some(chosen) for g in grids.values()])
         error: dict[IntType, dict[float | None, float]] = {to: {} for to in grids}
         for damping in (None, *DAMPINGS):
             data = self._rounded(some, grid, damping, half=0)
             gaps = np.split(some - data * grid.scale[:, None], len(grids))
             for to, gap in zip(grids, gaps, strict=True):
-                error[to][damping] = self._output_error(gap)
+                error[to][damping] = output_error(gap, self._grams[1])
         return {to: min(by, key=by.__getitem__) for to, by in error.items()}
-
-    def _output_error(self, gap: NDArray[np.float64]) -> float:
-        return float(((gap @ self._grams[1]) * gap).sum())
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class ChannelGrid:
     """The integers that each row may take, and their scale."""
 
-    scale: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    scale: Doubles
+    low: Doubles
+    high: Doubles
     paired: NDArray[np.bool_]  # rows whose neighbours must not saturate a 16-bit sum
+    pairs: Pairs
 
     @staticmethod
-    def uniform(scale: NDArray[np.float64], low: int, high: int, *, paired: bool) -> Grid:
+    def uniform(scale: Doubles, low: int, high: int, *, paired: bool, pairs: Pairs) -> ChannelGrid:
         full = np.full(len(scale), 1.0)
-        return Grid(scale, low * full, high * full, np.full(len(scale), paired))
+        return ChannelGrid(scale, low * full, high * full, np.full(len(scale), paired), pairs)
 
     @staticmethod
-    def stacked(grids: Sequence[Grid]) -> Grid:
+    def stacked(grids: Sequence[ChannelGrid]) -> ChannelGrid:
         fields = zip(*((g.scale, g.low, g.high, g.paired) for g in grids), strict=True)
-        return Grid(*(np.concatenate(f) for f in fields))
+        scale, low, high, paired = (np.concatenate(f) for f in fields)
+        return ChannelGrid(scale, low, high, paired, grids[0].pairs)
 
-    def some(self, rows: NDArray[np.int64]) -> Grid:
-        return Grid(self.scale[rows], self.low[rows], self.high[rows], self.paired[rows])
+    def some(self, rows: NDArray[np.int64]) -> ChannelGrid:
+        fields = (self.scale[rows], self.low[rows], self.high[rows], self.paired[rows])
+        return ChannelGrid(*fields, self.pairs)
 
-    def nearest(self, rows: NDArray[np.float64], pairs: Pairs) -> NDArray[np.float64]:
+    def nearest(self, rows: Doubles) -> Doubles:
         scaled = np.round(rows / self.scale[:, None])
         data = np.clip(scaled, self.low[:, None], self.high[:, None])
-        data[self.paired] = limit_pairs(data[self.paired], *pairs)
+        data[self.paired] = limit_pairs(data[self.paired], *self.pairs)
         return data
 
-    def beside(
-        self, neighbour: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(low, high) of the integers whose neighbour has been rounded already."""
+    def column(self, values: Doubles, index: int, data: Doubles) -> tuple[Doubles, Doubles]:
+        low, high = self.low, self.high
+        partner = self._partner(index)
+        if partner is not None:
+            low, high = self._beside(data[:, partner])
+        rounded = np.clip(np.round(values / self.scale), low, high)
+        return rounded, rounded * self.scale
+
+    def _partner(self, index: int) -> int | None:
+        """The column that a kernel adds this one's products to."""
+        if not self.paired.any():
+            return None
+        for one, two in (self.pairs, self.pairs[::-1]):
+            place = np.flatnonzero(one == index)
+            if len(place):
+                return int(two[place[0]])
+        return None
+
+    def _beside(self, neighbour: Doubles) -> tuple[Doubles, Doubles]:
+        """(low, high) beside a neighbour; comparisons with NaN (not rounded yet) are False."""
         low = np.where(self.paired & (neighbour < 0), -PAIR_LIMIT - neighbour, self.low)
         high = np.where(self.paired & (neighbour > 0), PAIR_LIMIT - neighbour, self.high)
         return np.maximum(low, self.low), np.minimum(high, self.high)
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """The order in which columns are rounded, and U with inv(H) = Uᵀ U in that order."""
-
-    order: NDArray[np.int64]
-    upper: NDArray[np.float64]
-
-
-def factor(gram: NDArray[np.float64], damping: float) -> Factor:
-    """Most important columns first, so that later ones can make up for them.
-
-    With the columns of H in reverse, L Lᵀ = H gives U = inv(L) in reverse: no inverse of H is
-    formed, which is ten times faster.
-    """
-    from scipy.linalg.lapack import dpotrf, dtrtri
-
-    diagonal = np.diag(gram)
-    dead = diagonal <= 0
-    matrix = gram + np.diag(np.where(dead, 1.0, 0.0))
-    matrix += np.eye(len(gram)) * damping * float(np.mean(np.diag(matrix)))
-    order = np.argsort(-np.diag(matrix), kind="stable")
-    backwards = order[::-1]
-    lower, failed = dpotrf(matrix[np.ix_(backwards, backwards)], lower=1, clean=1)
-    if failed:
-        raise np.linalg.LinAlgError("the damped Gram matrix is not positive definite")
-    inverse, _ = dtrtri(lower, lower=1)
-    return Factor(order, np.ascontiguousarray(inverse[::-1, ::-1]))
-
-
 def best_scales(
-    rows: NDArray[np.float64],
-    importance: NDArray[np.float64],
+    rows: Doubles,
+    importance: Doubles,
     *,
     low: int,
     high: int,
     pairs: Pairs | None = None,
-) -> NDArray[np.float64]:
+) -> Doubles:
     """One scale a row: the one whose plain rounding error, weighted, is smallest."""
     widest = np.abs(rows).max(axis=1)
     full = np.where(widest > TINY, widest, high) / high  # a dead row needs no scale: 1
@@ -205,40 +183,5 @@ def best_scales(
         better = error < best_error
         best_error = np.where(better, error, best_error)
         best = np.where(better, scale, best)
-    chosen: NDArray[np.float64] = best
+    chosen: Doubles = best
     return chosen
-
-
-def pass_errors_on(
-    rows: NDArray[np.float64], passed: Factor, grid: Grid, pairs: Pairs
-) -> NDArray[np.float64]:
-    """Round column by column; later columns make up for the errors of earlier ones."""
-    upper, size = passed.upper, rows.shape[1]
-    earlier = _earlier_neighbours(passed.order, pairs) if grid.paired.any() else {}
-    # one column after the other is read and written: they lie together
-    work = np.asfortranarray(rows[:, passed.order])
-    data = np.empty_like(work)
-    for start in range(0, size, BLOCK):
-        stop = min(start + BLOCK, size)
-        errors = np.empty((rows.shape[0], stop - start), order="F")
-        for column in range(start, stop):
-            low, high = grid.low, grid.high
-            if column in earlier:
-                low, high = grid.beside(data[:, earlier[column]])
-            rounded = np.clip(np.round(work[:, column] / grid.scale), low, high)
-            data[:, column] = rounded
-            error = (work[:, column] - rounded * grid.scale) / upper[column, column]
-            errors[:, column - start] = error
-            work[:, column + 1 : stop] -= np.outer(upper[column, column + 1 : stop], error).T
-        work[:, stop:] -= errors @ upper[start:stop, stop:]
-    result = np.empty(rows.shape)
-    result[:, passed.order] = data
-    return result
-
-
-def _earlier_neighbours(order: NDArray[np.int64], pairs: Pairs) -> dict[int, int]:
-    """Position in the order of rounding → that of its neighbour, where that comes first."""
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    both = np.sort(np.stack([place[pairs[0]], place[pairs[1]]], axis=1), axis=1)
-    return {int(later): int(first) for first, later in both}

@@ -13,6 +13,7 @@ from seqto.schemes.dynamic_int import DynamicInt
 from seqto.schemes.float16 import Float16
 from seqto.schemes.float32 import Float32
 from seqto.schemes.integers import Floats
+from seqto.schemes.nbit import NBit
 from seqto.schemes.part import Constants, NodeWriter
 from seqto.schemes.static_int import StaticInt
 from seqto.schemes.types import Arithmetic, IntType, Kernel, Rounding
@@ -26,7 +27,7 @@ class Scheme(Protocol):
     value again. Values are equal if their codes are.
     """
 
-    kind: ClassVar[str]  # fp32 | fp16 | static | dynamic | weight
+    kind: ClassVar[str]  # fp32 | fp16 | static | dynamic | weight | nbit
     arithmetic: ClassVar[Arithmetic]
     is_float: ClassVar[bool]  # fp32 or fp16: nothing is rounded to integers
 
@@ -64,6 +65,9 @@ class Scheme(Protocol):
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None: ...
 
+    # the Gather that reads rows of the layer's table
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None: ...
+
     @staticmethod
     def parse(code: str) -> Scheme:
         """Return the scheme that a code names. Each kind parses its own codes."""
@@ -76,6 +80,7 @@ KINDS: Mapping[str, type[Scheme]] = {
     "static": StaticInt,
     "dynamic": DynamicInt,
     "weight": WeightOnly,
+    "nbit": NBit,
 }
 
 
@@ -97,6 +102,19 @@ FP16 = Float16()
 
 def opset_needed(scheme: Scheme) -> int:
     return max(LOWEST_OPSET, scheme.opset)
+
+
+def is_contrib(scheme: Scheme) -> bool:
+    """Return whether a scheme is written with an operator that only ONNX Runtime has."""
+    return isinstance(scheme, NBit) and scheme.contrib
+
+
+def depends_on_batch(scheme: Scheme) -> bool:
+    """Return whether a sample's answer may depend on what else is in its batch.
+
+    A dynamic scheme takes one range for all of the input, padding and other samples included.
+    """
+    return scheme.arithmetic is Arithmetic.DYNAMIC
 
 
 def unfit(layer: Layer, scheme: Scheme, *, max_opset: int | None = None) -> str | None:

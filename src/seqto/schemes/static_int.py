@@ -17,16 +17,19 @@ from seqto.schemes.code import Coded, read_words
 from seqto.schemes.half_precision import add_floats, with_half_scales
 from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.part import (
+    STORED_ONLY,
     WEIGHTLESS,
     Constants,
     NodeWriter,
     Part,
+    SizedByPart,
     check_weight,
     part_of,
     quantized_weight,
     tensor,
     weight_words,
 )
+from seqto.schemes.table import TIED
 from seqto.schemes.types import (
     ACTIVATIONS,
     MINMAX,
@@ -41,7 +44,7 @@ from seqto.schemes.types import (
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StaticInt(Coded):
+class StaticInt(SizedByPart, Coded):
     """Integer weights, integer activations with calibrated ranges."""
 
     weight: IntType | None = S8  # None: a layer without weights
@@ -125,6 +128,10 @@ class StaticInt(Coded):
     def problem(self, layer: Layer) -> str | None:
         if layer.weight is None:
             return None if self.weight is None else WEIGHTLESS
+        if layer.storage:
+            return STORED_ONLY
+        if layer.table is not None:
+            return TIED
         return "no weight type is given" if self.weight is None else None
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
@@ -203,12 +210,11 @@ class StaticInt(Coded):
         axis = {} if q.axis is None else {"axis": q.axis}
         nodes.append(make("DequantizeLinear", [integer_name, w + "s", *zero_name], [w], **axis))
 
-    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
-        part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
-        return part.size_bytes
-
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.write_static(node, layer, self)
+
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        raise PlanError(f"layer {layer.name!r} cannot be {self}: {TIED}")
 
 
 def _add_int32_bias(

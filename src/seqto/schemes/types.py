@@ -53,6 +53,10 @@ U8 = IntType("u8", "uint8", 8, 0, 255, 0, 255, 0, 255, signed=False)
 S4 = IntType("s4", "int8", 4, -8, 7, -7, 7, -8, 7, signed=True, opset=INT4_OPSET)
 
 
+# four bits with a zero point: of blocks only
+U4 = IntType("u4", "uint8", 4, 0, 15, 0, 15, 0, 15, signed=False, opset=INT4_OPSET)
+
+
 S16 = IntType(
     "s16", "int16", 16, -32768, 32767, -32767, 32767, -32768, 32767, signed=True, opset=INT16_OPSET
 )
@@ -61,10 +65,16 @@ S16 = IntType(
 U16 = IntType("u16", "uint16", 16, 0, 65535, 0, 65535, 0, 65535, signed=False, opset=INT16_OPSET)
 
 
-INT_TYPES: Mapping[str, IntType] = {t.name: t for t in (S8, S7, P8, U8, S4, S16, U16)}
+INT_TYPES: Mapping[str, IntType] = {t.name: t for t in (S8, S7, P8, U8, S4, U4, S16, U16)}
 
 
-WEIGHTS = (S8, S7, P8, U8, S4)
+WEIGHTS = (S8, S7, P8, U8, S4)  # u4 goes by block: nbit alone has it
+
+
+BLOCKS = (32, 64, 128)  # numbers that share a scale; the n-bit kernel has these
+
+
+BLOCK_OPSET = 21  # the opset whose DequantizeLinear takes blocks
 
 
 ACTIVATIONS = (U8, S8, U16, S16)
@@ -95,6 +105,7 @@ class Arithmetic(enum.Enum):
     FLOAT = "float"  # also fp16 and weight-only: their weights become float32 at load
     INTEGER = "integer"  # inputs and output are quantized by calibrated ranges
     DYNAMIC = "dynamic"  # the input is quantized while the model runs
+    NBIT = "nbit"  # weights stay integers, inputs are quantized by row and block as it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +113,17 @@ class Kernel:
     """The family of kernels that a layer runs on; schemes of one family take the same time."""
 
     arithmetic: Arithmetic = Arithmetic.FLOAT
-    weight: IntType | None = None  # INTEGER: S8 for every signed type, or U8
+    weight: IntType | None = None  # INTEGER: S8 for every signed type, or U8; NBIT: S8 or S4
     activation: IntType | None = None  # INTEGER
     per_channel: bool = True
+    level: int | None = None  # NBIT: the accuracy level, None for the runtime's choice
 
     @property
     def name(self) -> str:
         """The name that profiles have in journals."""
+        if self.arithmetic is Arithmetic.NBIT:
+            level = "" if self.level is None else f"-level{self.level}"
+            return f"nbit-{self.weight.bits if self.weight else 8}{level}"
         if self.arithmetic is not Arithmetic.INTEGER:
             return str(self.arithmetic.value)
         return f"static-{self.weight}-{self.activation}-{granularity_word(self.per_channel)}"
@@ -119,7 +134,9 @@ class Kernel:
         return _KERNELS.get(name)
 
 
-def granularity_word(per_channel: bool) -> str:
+def granularity_word(per_channel: bool, block: int = 0) -> str:
+    if block:
+        return f"block{block}"
     return "channel" if per_channel else "tensor"
 
 
@@ -129,11 +146,20 @@ FLOAT_KERNEL = Kernel()
 DYNAMIC_KERNEL = Kernel(Arithmetic.DYNAMIC)
 
 
+LEVELS = (0, 4)  # accuracy levels of the n-bit kernel: float inputs, int8 inputs
+
+
+NBIT_KERNELS = tuple(
+    Kernel(Arithmetic.NBIT, weight, level=level) for weight in (S8, S4) for level in (None, *LEVELS)
+)
+
+
 _KERNELS = {
     kernel.name: kernel
     for kernel in (
         FLOAT_KERNEL,
         DYNAMIC_KERNEL,
+        *NBIT_KERNELS,
         *(
             Kernel(Arithmetic.INTEGER, weight, activation, per_channel)
             for weight in (S8, U8)

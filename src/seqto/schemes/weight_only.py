@@ -1,6 +1,7 @@
 """Weight-only: integer weights that become float32 when a session loads; arithmetic in float.
 
-Cast → Mul by the scales, both folded at load.
+Cast → Mul by the scales, both folded at load. Tables keep their integers: rows become floats as
+they are read (table.py).
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+
 from seqto.errors import PlanError
 from seqto.records import Layer
+from seqto.schemes import table
 from seqto.schemes.code import Coded, read_words
 from seqto.schemes.half_precision import add_floats, with_half_scales
 from seqto.schemes.integers import Floats, Quantized
@@ -19,6 +23,7 @@ from seqto.schemes.part import (
     Constants,
     NodeWriter,
     Part,
+    SizedByPart,
     check_weight,
     part_of,
     quantized_weight,
@@ -29,12 +34,13 @@ from seqto.schemes.types import FLOAT_KERNEL, S8, Arithmetic, IntType, Kernel, R
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WeightOnly(Coded):
+class WeightOnly(SizedByPart, Coded):
     """Integer weights, float32 arithmetic."""
 
     weight: IntType = S8
     per_channel: bool = True
     rounding: Rounding = Rounding.NEAREST
+    block: int = 0  # numbers that share a scale; 0: a whole channel or row does
     code: str = field(init=False)
     kind: ClassVar[str] = "weight"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
@@ -42,21 +48,22 @@ class WeightOnly(Coded):
     activation: ClassVar[IntType | None] = None
 
     def __post_init__(self) -> None:
-        words = weight_words(self.weight, self.per_channel, self.rounding)
+        words = weight_words(self.weight, self.per_channel, self.rounding, self.block)
         object.__setattr__(self, "code", "-".join((self.kind, *words)))
-        check_weight(self.code, self.weight, self.per_channel, self.rounding)
+        check_weight(self.code, self.weight, self.per_channel, self.rounding, self.block)
         if not self.weight.signed:
             raise PlanError(f"{self.code}: weight-only needs a signed weight type")
 
     @staticmethod
     def parse(code: str) -> WeightOnly:
-        words = read_words(code, fields=("per_channel", "rounding"), types=1)
+        words = read_words(code, fields=("per_channel", "rounding", "block"), types=1)
         if not words.types:
             raise PlanError(f"unknown scheme {code!r}: no weight type is given")
         return WeightOnly(
             words.types[0],
             per_channel=words.per_channel is not False,
             rounding=words.rounding or Rounding.NEAREST,
+            block=words.block or 0,
         )
 
     @property
@@ -75,49 +82,114 @@ class WeightOnly(Coded):
         return dataclasses.replace(self, rounding=Rounding.NEAREST)
 
     def problem(self, layer: Layer) -> str | None:
-        return WEIGHTLESS if layer.weight is None else None
+        if layer.weight is None:
+            return WEIGHTLESS
+        if not self.per_channel and table.is_table(layer):
+            return "tables and constants have a scale per row or block: use channel"
+        if self.rounding is Rounding.OUTPUT and layer.storage:
+            return "no product reads it: there is no output to round for"
+        return block_problem(layer, self.block)
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
+        if table.is_table(layer):
+            rounded = self.rounding is Rounding.OUTPUT
+            return table.quantized_rows(
+                layer, self.weight, constants, block=self.block, rounded=rounded
+            )
         return quantized_weight(
-            layer, self.weight, constants, per_channel=self.per_channel, rounding=self.rounding
+            layer,
+            self.weight,
+            constants,
+            per_channel=self.per_channel,
+            rounding=self.rounding,
+            block=self.block,
         )
 
     def restored_weight(self, layer: Layer, constants: Constants) -> Floats:
-        return self.quantized_weight(layer, constants).restore()
+        restored = self.quantized_weight(layer, constants).restore()
+        if layer.table is not None:
+            return restored.T
+        return restored.reshape(constants.weight(layer).shape) if layer.storage else restored
 
     def part(
         self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
     ) -> Part:
+        del input_scale
+        w = layer.weight or ""
+        items: list[Any] = []
+        nodes: list[Any] = []
+        q = self.quantized_weight(layer, constants)
+        if table.is_table(layer):
+            table.add_rows(layer, q, items, nodes, bits=self.weight.bits)
+            if not (layer.storage and layer.nodes):
+                table.add_restored(layer, q, items, nodes, bits=self.weight.bits)
+        elif self.block:
+            self._add_blocks(w, q, items, nodes)
+        else:
+            q = with_half_scales(constants.weight(layer), q, self.weight, rounding=self.rounding)
+            self._add_channels(w, q, items, nodes)
+        bias = constants.bias(layer)
+        if bias is not None:
+            if correct_bias:
+                restored = q.restore().T if layer.table is not None else q.restore()
+                bias = constants.corrected_bias(layer, restored)
+            add_floats(items, nodes, layer.bias or "", bias, added=True)
+        return part_of(items, nodes, weight=w, bias=layer.bias or "")
+
+    def _add_channels(self, w: str, q: Quantized, items: list[Any], nodes: list[Any]) -> None:
         import onnx
 
-        del input_scale
         make = onnx.helper.make_node
-        w = layer.weight or ""
-        values = constants.weight(layer)
-        q = self.quantized_weight(layer, constants)
-        q = with_half_scales(values, q, self.weight, rounding=self.rounding)
         scale = q.scale
         if q.axis is not None:
-            shape = [1] * values.ndim
+            shape = [1] * q.data.ndim
             shape[q.axis] = -1
             scale = scale.reshape(shape)
-        items = [tensor(w + "q", q.data, bits=self.weight.bits)]
-        nodes: list[Any] = []
+        items.append(tensor(w + "q", q.data, bits=self.weight.bits))
         add_floats(items, nodes, w + "s", scale)
         nodes += [
             make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT),
             make("Mul", [w + "c", w + "s"], [w]),
         ]
-        bias = constants.bias(layer)
-        if bias is not None:
-            if correct_bias:
-                bias = constants.corrected_bias(layer, q.restore())
-            add_floats(items, nodes, layer.bias or "", bias, added=True)
-        return part_of(items, nodes, weight=w, bias=layer.bias or "")
+
+    def _add_blocks(self, w: str, q: Quantized, items: list[Any], nodes: list[Any]) -> None:
+        """Integers with one axis more, of the numbers in a block; at load it goes again."""
+        import onnx
+
+        make, axis = onnx.helper.make_node, q.axis or 0
+        split = list(q.data.shape)
+        split[axis : axis + 1] = [q.data.shape[axis] // q.block, q.block]
+        items.append(tensor(w + "q", q.data.reshape(split), bits=self.weight.bits))
+        add_floats(items, nodes, w + "s", np.expand_dims(q.scale, axis + 1))
+        items.append(tensor(w + "o", np.array(q.data.shape, np.int64)))
+        nodes += [
+            make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT),
+            make("Mul", [w + "c", w + "s"], [w + "m"]),
+            make("Reshape", [w + "m", w + "o"], [w]),
+        ]
 
     def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
+        if table.is_table(layer) or self.block:
+            bias = constants.bias(layer)
+            added = 0 if bias is None else 2 * bias.size
+            return table.rows_bytes(layer, bits=self.weight.bits, block=self.block) + added
         part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
         return part.size_bytes
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.write_float(node, layer, self)
+
+    def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+        graph.use_part(layer, self)
+        table.write_rows(node, layer, graph, block=self.block, bits=self.weight.bits)
+
+
+def block_problem(layer: Layer, block: int) -> str | None:
+    """Return why the layer's weights cannot be divided into such blocks, or None."""
+    if not block:
+        return None
+    is_matrix = layer.op_type in ("MatMul", "Gemm") and len(layer.weight_shape) == 2
+    if not is_matrix and not layer.storage:
+        return "blocks are for matrices, tables and constants"
+    length = table.summed_length(layer)
+    return f"{length} numbers in a row are no multiple of {block}" if length % block else None

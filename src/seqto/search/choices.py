@@ -3,54 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from seqto.devices.device import Device
 from seqto.errors import ConfigError, PlanError, nearest
 from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
+from seqto.schemes import table
 from seqto.schemes.dynamic_int import DynamicInt
-from seqto.schemes.scheme import FP16, FP32, Scheme, unfit
+from seqto.schemes.scheme import FP32, Scheme, depends_on_batch, is_contrib, unfit
 from seqto.schemes.static_int import StaticInt
 from seqto.schemes.types import (
     INT4_OPSET,
     MINMAX,
-    P8,
     RANGES,
-    S4,
-    S7,
     S8,
-    U8,
     Arithmetic,
     IntType,
     Rounding,
 )
 from seqto.schemes.weight_only import WeightOnly
-
-Choices = Mapping[str, tuple[Scheme, ...]]  # layer → schemes that it may have
-
-
-# what `frontier` may choose from, by a layer's kind; a device and constraints narrow it
-WEIGHTED: tuple[Scheme, ...] = (
-    FP16,
-    WeightOnly(S8, rounding=Rounding.OUTPUT),
-    WeightOnly(S8),
-    StaticInt(U8, U8, float_bias=True, rounding=Rounding.OUTPUT),
-    StaticInt(U8, U8, float_bias=True),
-    StaticInt(S8, U8, float_bias=True, rounding=Rounding.OUTPUT),
-    StaticInt(S8, U8, float_bias=True),
-    StaticInt(P8, U8, float_bias=True, rounding=Rounding.OUTPUT),
-    StaticInt(S7, U8, float_bias=True),
-    StaticInt(S4, U8, float_bias=True, rounding=Rounding.OUTPUT),
-    WeightOnly(S4, rounding=Rounding.OUTPUT),
+from seqto.search.offered import (
+    WEIGHTED,
+    WEIGHTLESS,
+    has_attention,
+    offered,
+    preferred,
+    rounded_kind,
 )
 
-
-DENSE_ONLY: tuple[Scheme, ...] = (DynamicInt(S8),)
-
-
-WEIGHTLESS: tuple[Scheme, ...] = (StaticInt(None, U8),)
+Choices = Mapping[str, tuple[Scheme, ...]]  # layer → schemes that it may have
 
 
 FOUR_BIT_SHARE = 0.002  # of the file: below this four bits save nothing worth a try
@@ -68,13 +51,11 @@ class Constraints:
     bits: tuple[int, ...] = (4, 8, 16, 32)
     ops: tuple[str, ...] = ()  # op types that may be quantized; empty = all
     max_opset: int | None = None
+    contrib_ops: bool = False  # operators that only ONNX Runtime has
+    batch_invariant: bool = False  # no answer may depend on what else is in the batch
 
     def against(self, layer: Layer, scheme: Scheme) -> str | None:
         """Return why the target cannot take this layer so, or None."""
-        if self.integer_only and layer.weight and scheme.arithmetic is not Arithmetic.INTEGER:
-            return "the target is integer-only"
-        if self.integer_only and isinstance(scheme, StaticInt) and scheme.float_bias:
-            return "the target is integer-only: the bias must be int32"
         if not self.per_channel and scheme.weight is not None and scheme.per_channel:
             return "the target has no per-channel scales"
         if self.ops and not scheme.is_float and layer.op_type not in (*self.ops, OUTPUT_OP):
@@ -83,6 +64,17 @@ class Constraints:
             if bits not in self.bits:
                 allowed = ", ".join(str(b) for b in self.bits)
                 return f"the target has no {bits}-bit numbers (it has {allowed})"
+        return self._against_kernel(layer, scheme)
+
+    def _against_kernel(self, layer: Layer, scheme: Scheme) -> str | None:
+        if self.integer_only and layer.weight and scheme.arithmetic is not Arithmetic.INTEGER:
+            return "the target is integer-only"
+        if self.integer_only and isinstance(scheme, StaticInt) and scheme.float_bias:
+            return "the target is integer-only: the bias must be int32"
+        if is_contrib(scheme) and not self.contrib_ops:
+            return "only ONNX Runtime has its operator: constraints.contrib_ops = true allows it"
+        if self.batch_invariant and depends_on_batch(scheme):
+            return "its range is taken over the whole batch, and constraints.batch_invariant is set"
         return None
 
 
@@ -125,9 +117,18 @@ def default_schemes(
     chosen: dict[str, Scheme] = {}
     for layer in layers:
         scheme = by_mode[mode][0 if layer.weight else 1]
-        if scheme is not None and not unfit(layer, scheme):
-            chosen[layer.name] = scheme
+        # tables and constants have a scale a row
+        options = [scheme, *_of_tables(scheme)] if table.is_table(layer) else [scheme]
+        fitting = [s for s in options if s is not None and not unfit(layer, s)]
+        if fitting:
+            chosen[layer.name] = fitting[0]
     return chosen
+
+
+def _of_tables(scheme: Scheme | None) -> list[Scheme]:
+    if not isinstance(scheme, DynamicInt | WeightOnly):
+        return []
+    return [dataclasses.replace(scheme, per_channel=True), WeightOnly(S8)]
 
 
 def all_choices(
@@ -137,21 +138,25 @@ def all_choices(
     *,
     weight_bytes: Mapping[str, int],
     only: Sequence[Scheme] = (),
-    roundable: frozenset[str] = frozenset(),
+    roundable: Collection[tuple[str, str]] = (),
     timed: bool = True,
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Return layer → schemes it may have, and what is not offered.
 
     Where nobody asks for time (`timed`), integer kernels are left out: what is only stored as
     integers takes the same bytes and does less damage. Schemes that are asked for (`only`) stay.
+    Weights that cannot saturate (p8) are offered on every device: a file made of them gives the
+    same answers on CPUs whose kernels add products in 16 bits.
     """
     total = max(1, sum(weight_bytes.values()))
+    attention = has_attention(layers)
     choices: dict[str, tuple[Scheme, ...]] = {}
     refusals: dict[tuple[str, str], list[str]] = {}
     for layer in layers:
         kept: list[Scheme] = [FP32]
         saved = weight_bytes.get(layer.name, 0) / 8 / total
-        for scheme in _candidates(layer, constraints, only=only):
+        asked = offered(layer, attention=attention, timed=timed, contrib=constraints.contrib_ops)
+        for scheme in _candidates(layer, constraints, asked, only=only):
             reason = (
                 unfit(layer, scheme, max_opset=constraints.max_opset)
                 or constraints.against(layer, scheme)
@@ -160,9 +165,11 @@ def all_choices(
             if reason:
                 refusals.setdefault((str(scheme), reason), []).append(layer.name)
                 continue
-            tiny = scheme.weight is S4 and (saved < FOUR_BIT_SHARE or layer.depthwise)
-            unknown = scheme.rounding is Rounding.OUTPUT and layer.name not in roundable
-            if not tiny and not unknown and not any(s in kept for s in _preferred(scheme)):
+            four_bits = scheme.weight is not None and scheme.weight.bits == 4
+            tiny = four_bits and (saved < FOUR_BIT_SHARE or layer.depthwise)
+            kind = rounded_kind(scheme)
+            unknown = kind is not None and (layer.name, kind) not in roundable
+            if not tiny and not unknown and not any(s in kept for s in preferred(scheme)):
                 kept.append(scheme)
         if constraints.integer_only and layer.weight and len(kept) > 1:
             kept.remove(FP32)
@@ -176,20 +183,6 @@ def all_choices(
             rows.append(NotOffered("an integer kernel", reason, removed))
         choices = smaller
     return choices, rows
-
-
-def _preferred(scheme: Scheme) -> list[Scheme]:
-    """Return the schemes that make this one superfluous.
-
-    Rounding for the output falls back to the nearest where it does not help on held-out samples:
-    nearest rounding is dropped where it exists. s7 is dropped where p8 exists, as fast and finer.
-    """
-    if scheme.weight is None or not scheme.per_channel or scheme.rounding is Rounding.OUTPUT:
-        return []
-    if not isinstance(scheme, StaticInt | WeightOnly):
-        return []
-    weights = (S7, P8) if scheme.weight is S7 else (scheme.weight,)
-    return [dataclasses.replace(scheme, weight=w, rounding=Rounding.OUTPUT) for w in weights]
 
 
 def _stored_only(layers: Sequence[Layer], choices: Choices) -> dict[str, tuple[Scheme, ...]]:
@@ -208,14 +201,16 @@ def _stored_only(layers: Sequence[Layer], choices: Choices) -> dict[str, tuple[S
     }
 
 
-def _candidates(layer: Layer, constraints: Constraints, *, only: Sequence[Scheme]) -> list[Scheme]:
+def _candidates(
+    layer: Layer, constraints: Constraints, schemes: Sequence[Scheme], *, only: Sequence[Scheme]
+) -> list[Scheme]:
+    """The schemes that are tried on a layer: those asked for, else those offered to its kind."""
     if only:
         fitting = [s for s in only if _is_weightless(s) != bool(layer.weight)]
         return fitting if layer.weight else [*fitting, *WEIGHTLESS]
-    if not layer.weight:
-        return list(WEIGHTLESS)
-    schemes = [*WEIGHTED, *(DENSE_ONLY if layer.op_type in ("Gemm", "MatMul") else ())]
     if constraints.integer_only:
+        if layer.weight and not layer.storage and not any(map(_is_static, schemes)):
+            schemes = WEIGHTED
         schemes = [
             dataclasses.replace(s, float_bias=False) if isinstance(s, StaticInt) else s
             for s in schemes
@@ -225,6 +220,10 @@ def _candidates(layer: Layer, constraints: Constraints, *, only: Sequence[Scheme
     return list(dict.fromkeys(schemes))
 
 
+def _is_static(scheme: Scheme) -> bool:
+    return scheme.arithmetic is Arithmetic.INTEGER
+
+
 def _is_weightless(scheme: Scheme) -> bool:
     return isinstance(scheme, StaticInt) and scheme.weight is None
 
@@ -232,15 +231,22 @@ def _is_weightless(scheme: Scheme) -> bool:
 def _per_tensor(scheme: Scheme) -> Scheme:
     if not isinstance(scheme, StaticInt | WeightOnly | DynamicInt) or scheme.weight is None:
         return scheme
+    if scheme.weight.bits == 4:
+        return scheme
     return dataclasses.replace(scheme, per_channel=False)
 
 
-def rounded_types(schemes: Sequence[Scheme], constraints: Constraints) -> tuple[IntType, ...]:
-    """Return the weight types that must be rounded for the output; u8 is s8 moved up."""
-    weights = (s.weight for s in schemes if s.rounding is Rounding.OUTPUT)
-    types = dict.fromkeys(S8 if w is U8 else w for w in weights if w is not None)
+def rounded_kinds(schemes: Sequence[Scheme], constraints: Constraints) -> tuple[str, ...]:
+    """Return the kinds of integers that must be rounded for the output."""
     opset = INT4_OPSET if constraints.max_opset is None else constraints.max_opset
-    return tuple(t for t in types if t.bits in constraints.bits and t.opset <= opset)
+    kinds: dict[str, None] = {}
+    for scheme in schemes:
+        weight, kind = scheme.weight, rounded_kind(scheme)
+        if kind is None or weight is None:
+            continue
+        if weight.bits in constraints.bits and weight.opset <= opset:
+            kinds[kind] = None
+    return tuple(kinds)
 
 
 def range_methods(schemes: Sequence[Scheme]) -> list[str]:
@@ -251,7 +257,7 @@ def range_methods(schemes: Sequence[Scheme]) -> list[str]:
 
 def skipped(layers: Sequence[Layer], rules: Sequence[str]) -> list[str]:
     """Layers that practitioners' rules keep float: depthwise, first, last."""
-    weighted = [layer for layer in layers if layer.weight]
+    weighted = [layer for layer in layers if layer.weight and not layer.storage]
     names: list[str] = []
     for rule in rules:
         if rule not in SKIPS:

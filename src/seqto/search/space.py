@@ -24,7 +24,9 @@ class Space:
     transforms: tuple[tuple[str, ...], ...] = ((),)  # lists of transforms that may be chosen from
     latency_of: Mapping[tuple[str, Scheme], float] = field(default_factory=dict)  # profiled ms
     boundary_ms: Mapping[str, float] = field(default_factory=dict)  # one Q or DQ of a tensor
+    weight_error: Mapping[tuple[str, Scheme], float] = field(default_factory=dict)  # relative
     float_bytes: int = 0  # of the original file
+    exact_products: bool = False  # the device adds products of 8-bit integers exactly
 
     @property
     def fully_quantized(self) -> Plan:

@@ -42,6 +42,13 @@ Answers = Sequence[Trial]
 
 
 @runtime_checkable
+class PlanningStrategy(Protocol):
+    """A strategy that plans for some objectives only; the others are measured and ranked."""
+
+    plans_for: ClassVar[frozenset[str]]
+
+
+@runtime_checkable
 class Strategy(Protocol):
     """Which plan to try next. No file, no device, no clock: a generator."""
 

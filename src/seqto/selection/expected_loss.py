@@ -1,7 +1,7 @@
 """The loss to be expected of a trial on samples that nobody has seen.
 
-A loss counted on a few hundred samples moves in steps, and the best of fifty trials is partly the
-luckiest. Damage (squared error of the outputs) is smooth, and over the trials of a run it tells
+A loss counted on a few hundred samples moves in steps, and the lowest of fifty counts is partly low
+by chance. Damage (squared error of the outputs) is smooth, and over the trials of a run it tells
 the loss fairly well. The estimate is a posterior mean: the trial's own count plus PRIOR_SAMPLES
 pseudo-samples at the loss that is fitted to trials of the same damage.
 """

@@ -8,7 +8,7 @@ the table.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -89,10 +89,34 @@ def _size(trial: Trial, _baseline: BaselineMeasured | None) -> float | None:
 
 
 def _score_drop(trial: Trial, baseline: BaselineMeasured | None) -> float | None:
-    after, before = main_score(trial.measurements[EVALUATION])
-    if before is None and baseline is not None:
-        before = baseline.accuracy.get(EVALUATION)
-    return None if after is None or before is None else before - after
+    known = {} if baseline is None else scores_of_float(baseline)
+    return score_drop(trial.measurements[EVALUATION], known)
+
+
+def score_drop(measured: Measurement, float_scores: Mapping[str, float]) -> float | None:
+    """How much worse the task's first score is: a share in points, others relative to float's.
+
+    `float_scores`: the float model's, where the measurement has none of its own.
+    """
+    name = main_score(measured.scores)
+    if name is None:
+        return None
+    before = measured.baseline_scores.get(name, float_scores.get(name))
+    if before is None:
+        return None
+    kind = measured.kind_of_score(name)
+    drop = kind.drop(before, measured.scores[name])
+    if kind.share or drop == 0:
+        return drop
+    return drop / abs(before) if before else math.copysign(math.inf, drop)
+
+
+def scores_of_float(baseline: BaselineMeasured) -> Mapping[str, float]:
+    """Return the float model's scores on the samples of the search."""
+    if baseline.scores is not None:
+        return baseline.scores.get(EVALUATION, {})
+    accuracy = baseline.accuracy.get(EVALUATION)  # of version 0.1.0
+    return {} if accuracy is None else {"accuracy": accuracy}
 
 
 def of_latency(
@@ -171,16 +195,8 @@ def figure_of(trial: Trial, objective: str, baseline: BaselineMeasured | None) -
 
 def figures_of_float(baseline: BaselineMeasured) -> dict[str, float | None]:
     """Return the float model's own figure for each objective, where it has one."""
-    accuracy = baseline.accuracy.get(EVALUATION)
-    same = Measurement.from_json(
-        {
-            "split": EVALUATION,
-            "device": "",
-            "loss": Loss(0.0, 0.0, 0.0, 0).to_json(),
-            "accuracy": accuracy,
-            "baseline_accuracy": accuracy,
-        }
-    )
+    scores, none = scores_of_float(baseline), Loss(0.0, 0.0, 0.0, 0)
+    same = Measurement(EVALUATION, "", none, scores=scores, baseline_scores=scores)
     model = Trial(-1, Plan(), baseline.size_bytes, "", {EVALUATION: same}, baseline.latency)
     return {name: figure_of(model, name, baseline) for name in OBJECTIVES}
 

@@ -1,8 +1,9 @@
 """Which trials to recommend: the front's extremes, and what a practitioner asks for.
 
-balanced   nearest the ideal point after normalisation; a search over schemes (frontier, evolve)
-           looks only at trials within the tolerated loss, where there are any, since its front
-           reaches down to files that are tiny and useless
+goal       what the user asked for (goal.py), where something was asked for and some trial does it
+balanced   nearest the ideal point after normalisation; where layers were quantized in several
+           ways (frontier, evolve), of trials within the tolerated loss, if there are any, since
+           such a front reaches down to files that are tiny and useless
 loss, …    the best of the front in each objective
 drop_in    no larger than the fully quantized model and no slower than float: better than plain
            int8 in everything; of those that lose least the fastest. Trials that are clearly faster
@@ -11,11 +12,11 @@ small      the smallest file within the tolerated loss
 fast       the fastest within the tolerated loss and 1.05 × the fully quantized model's bytes
 
 Where the fully quantized model did not run, the float model's bytes take its place as the limit.
-The study (what is timed again, confirmed, saved), the strategies (what they aim at) and the report
-take all of this from here.
+The study (what is timed again, confirmed, saved), the strategies (what they plan for) and the
+report take all of this from here.
 
-Losses on a few hundred samples differ by chance, and the best of many trials is partly the
-luckiest: `small`, `fast` and `balanced` want trials that will *probably* stay within the tolerated
+Losses on a few hundred samples differ by chance, and the lowest of many is partly low by chance:
+`small`, `fast` and `balanced` want trials that will *probably* stay within the tolerated
 loss on other samples (expected_loss.py), where there are any; "lose least" allows one standard
 error.
 """
@@ -28,6 +29,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from seqto.assembly.plan import Plan
+from seqto.errors import ConfigError, nearest
 from seqto.record.events import BaselineMeasured
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
@@ -35,6 +37,7 @@ from seqto.records import EVALUATION
 from seqto.schemes.scheme import Scheme
 from seqto.selection import pareto
 from seqto.selection.expected_loss import LossCurve, Seen, bound, expected
+from seqto.selection.goal import Answer, Goal, find_answer
 from seqto.selection.objectives import OBJECTIVES, figure_of
 from seqto.selection.racing import complete
 
@@ -44,19 +47,30 @@ CLEARLY_FASTER = 0.95  # of float's time; two sessions of one model differ by ab
 SAME_LATENCY = 1.03  # times that differ by less are the same: the less damage counts
 
 BALANCED, DROP_IN, SMALL, FAST = pareto.BALANCED, "drop_in", "small", "fast"
-TITLES = {
-    BALANCED: "balanced",
-    DROP_IN: "drop-in for int8",
-    SMALL: "smallest tolerable",
-    FAST: "fastest tolerable",
-}
+GOAL = "goal"
+PRACTICAL = (GOAL, BALANCED, DROP_IN, SMALL, FAST)  # in the order in which they are shown
 
 
 def title_of(pick: str) -> str:
-    """Return the words for a pick: 'balanced', 'lowest loss', 'drop-in for int8'."""
+    """Return the name of a pick for people: 'balanced', 'drop-in', 'lowest loss'."""
     if pick in OBJECTIVES:
         return OBJECTIVES[pick].best
-    return TITLES.get(pick, pick)
+    return pick.replace("_", "-")
+
+
+def pick_named(name: str, picks: Mapping[str, int]) -> str:
+    """Return the pick that a user names: 'lowest loss', 'lowest-loss' and 'loss' are the same."""
+    wanted = _plain_name(name)
+    for pick in picks:
+        if wanted in (_plain_name(pick), _plain_name(title_of(pick))):
+            return pick
+    titles = [title_of(pick) for pick in picks]
+    known = f"there is {', '.join(titles)}" if titles else "no trial succeeded"
+    raise ConfigError(f"no recommendation {name!r}{nearest(name, titles)} in this run ({known})")
+
+
+def _plain_name(name: str) -> str:
+    return name.strip().lower().replace("_", " ").replace("-", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +82,12 @@ class Recommendation:
     fully_quantized: int | None = None
     objectives: tuple[str, ...] = ()  # as the settings say
     ranked_by: tuple[str, ...] = ()  # those of them that some trial has a figure for
+    answer: Answer | None = None  # to the user's goal; None where there is none
 
     @property
     def best(self) -> int | None:
         """The trial to take where nobody says which."""
-        return self.picks.get(BALANCED, self.picks.get("loss"))
+        return next((self.picks[p] for p in (GOAL, BALANCED, "loss") if p in self.picks), None)
 
 
 def recommend(state: RunState) -> Recommendation:
@@ -86,7 +101,8 @@ def recommend(state: RunState) -> Recommendation:
         baseline=state.baseline,
         fully_quantized=full,
         tolerance=float(search.get("tolerance", TOLERANCE)),
-        within_tolerance=search.get("strategy", "stepwise") != "stepwise",
+        within_tolerance=has_several_schemes(trials),
+        goal=Goal.of(search),
     )
 
 
@@ -98,6 +114,7 @@ def choose(
     fully_quantized: Trial | None,
     tolerance: float,
     within_tolerance: bool,
+    goal: Goal | None = None,
 ) -> Recommendation:
     """Return the front and the picks among trials; copies of other trials do not count."""
     ranked_by = [
@@ -117,7 +134,20 @@ def choose(
         within_tolerance=within_tolerance,
     )
     number = None if fully_quantized is None else fully_quantized.number
-    return Recommendation(tuple(front), picks, number, tuple(objectives), tuple(ranked_by))
+    answer = None
+    if goal is not None:
+        candidates = [trial for trial, _ in rows]
+        curve = loss_curve(candidates)
+        answer = find_answer(
+            goal,
+            candidates,
+            baseline=baseline,
+            probable=lambda t: probable_loss(t, curve),
+            objectives=ranked_by,
+        )
+        if answer.trial is not None:
+            picks = {GOAL: answer.trial, **picks}
+    return Recommendation(tuple(front), picks, number, tuple(objectives), tuple(ranked_by), answer)
 
 
 def _choose(
@@ -274,6 +304,16 @@ def kept_float(plan: Plan, layers: Sequence[str]) -> list[str]:
 
 def _quantized(plan: Plan) -> set[str]:
     return {name for name, code in plan.to_json()["schemes"].items() if not _is_float(code)}
+
+
+def has_several_schemes(trials: Iterable[Trial]) -> bool:
+    """Whether some layer was quantized in more than one way, so that the search chose schemes."""
+    first: dict[str, Scheme] = {}
+    for trial in trials:
+        for layer, scheme in trial.plan.schemes:
+            if not scheme.is_float and first.setdefault(layer, scheme) != scheme:
+                return True
+    return False
 
 
 @functools.lru_cache(maxsize=1024)  # runs have few schemes and many layers

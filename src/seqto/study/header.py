@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
 from seqto import config
+from seqto.data.store import SampleStore
 from seqto.devices.environment import environment, version
 from seqto.errors import JournalError
 from seqto.model import files as model_files
@@ -86,9 +89,30 @@ def header(setup: RunSetup, workspace: Workspace, identity: Json) -> RunStarted:
             "kind": workspace.store.data.get("kind", "data"),
             "splits": workspace.store.splits(),
             "unreadable": list(workspace.store.unreadable),
+            **sequences_json(workspace.store),
         },
         settings=settings_json(setup),
         environment=environment(),
         device=setup.device.describe(),
         layers=tuple(workspace.layers),
     )
+
+
+def sequences_json(store: SampleStore) -> Json:
+    """Return what a report says of sequences: their lengths, how they are run, what was cut."""
+    if store.ragged is None:
+        return {}
+    rows = np.arange(len(store.ragged.order))
+    lengths = store.ragged.lengths(rows)
+    about = store.ragged.about
+    return {
+        "sequences": {
+            "batch": store.run_rows,
+            "per_sample": about.per_sample,
+            "masked": about.masked,
+            "max_length": about.max_length,
+            "median_tokens": int(np.median(lengths)),
+            "longest_tokens": int(lengths.max()),
+        },
+        "truncated": store.truncated,
+    }

@@ -12,6 +12,7 @@ from seqto.assembly import rounded_weights
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
+from seqto.devices.saturation import EXACT
 from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
 from seqto.execution.executor import Executor, expect, run_all
@@ -33,8 +34,10 @@ from seqto.schemes.types import INT_TYPES, Arithmetic
 from seqto.search import choices, support
 from seqto.search.choices import Choices, NotOffered
 from seqto.search.latency_table import latency_table, profile_plans
+from seqto.search.offered import has_attention
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Need
+from seqto.search.weight_error import weight_errors
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.study import Study
 from seqto.study.workspace import Workspace, add_variant
@@ -53,7 +56,9 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     if Need.WIDE_CHOICES in setup.strategy.needs:
         study.rounding.ensure(BASE)
         workspace.assembler.rounded.update(rounded_weights.load(variant_folder(workspace.folder)))
-    roundable = frozenset(layer for layer, _ in workspace.assembler.rounded)
+    roundable = frozenset(workspace.assembler.rounded)
+    tested = study.state.int8_products
+    exact = tested is not None and tested.result == EXACT
     menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
     _note_refusals(study, [*refused, *_untyped(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
@@ -76,8 +81,22 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         fixed=fixed,
         transforms=_variants(setup, study, workspace, menu),
         **_profiles(setup, study, workspace, menu),
+        weight_error=_weight_errors(workspace, menu),
         float_bytes=model_files.size_of(setup.fetched.path),
+        exact_products=exact,
     )
+
+
+def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:
+    """How far weights are off, where that spares probes: in tables and beside attention."""
+    if not has_attention(workspace.layers):
+        return {}
+    return {
+        (layer.name, scheme): error
+        for layer in workspace.layers
+        if layer.weight
+        for scheme, error in weight_errors(layer, menu[layer.name], workspace.assembler).items()
+    }
 
 
 def _tried_menu(
@@ -133,9 +152,12 @@ def default_plan(
 ) -> tuple[dict[str, Scheme], dict[str, Scheme]]:
     """The mode's scheme for each layer, and the layers that the user keeps float."""
     q = settings.quantize
+    mode = q.mode
+    if "quantize.mode" not in settings.given and has_attention(layers):
+        mode = "dynamic"  # what static ranges do to attention: search/offered.py
     default = choices.default_schemes(
         layers,
-        mode=q.mode,
+        mode=mode,
         weight=INT_TYPES[q.weight],
         activation=INT_TYPES[q.activation],
         per_channel=q.per_channel,
@@ -148,11 +170,11 @@ def default_plan(
 
 
 def offered_menu(
-    setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[str]
+    setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[tuple[str, str]]
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Layer → schemes that the strategy may choose from, before any is tried; and what is not.
 
-    `roundable`: the layers whose weights can be rounded for the output.
+    `roundable`: the layers and kinds of integers that are rounded for their output.
     """
     default, fixed = default_plan(setup.settings, layers)
     menu: dict[str, tuple[Scheme, ...]] = {
@@ -164,7 +186,7 @@ def offered_menu(
         menu, refused = choices.all_choices(
             layers,
             setup.device,
-            choices.Constraints(c.integer_only, c.per_channel, c.bits, c.ops, c.max_opset),
+            choices.Constraints(**dataclasses.asdict(c)),
             weight_bytes={x.name: 4 * x.parameters for x in layers},
             only=[Scheme.parse(code) for code in setup.settings.search.menu],
             roundable=roundable,

@@ -11,8 +11,11 @@ from seqto.errors import JournalError
 from seqto.execution.executor import Executor
 from seqto.model import files as model_files
 from seqto.record.events import (
+    GUESS,
     INTERRUPTED,
+    OBJECTIVES,
     BaselineMeasured,
+    Finding,
     Int8ProductsTested,
     RunEnded,
     RunStarted,
@@ -21,6 +24,8 @@ from seqto.record.events import (
 from seqto.record.journal import Journal
 from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, WORK, OwnFiles, claim
 from seqto.record.replay import RunState, replay
+from seqto.search.strategy import PlanningStrategy
+from seqto.selection.goal import Goal
 from seqto.study import check_saturation
 from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
@@ -28,7 +33,7 @@ from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
 from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
-from seqto.study.setup import RunSetup, labelled_task, rounding_types
+from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
@@ -95,6 +100,7 @@ def _study(
     setup: RunSetup, journal: Journal, executor: Executor, workspace: Workspace, *, began: float
 ) -> Study:
     search, device = setup.settings.search, setup.settings.device
+    goal = Goal.of(dataclasses.asdict(search))
     throughput_batch = device.batch and (workspace.store.fixed_batch or device.batch)
     return Study(
         journal,
@@ -105,24 +111,28 @@ def _study(
         budget=Budget(search.max_trials, search.max_minutes),
         timing=Timing(device.threads, device.latency_s, throughput_batch),
         racing=search.racing,
-        race_objectives=search.objectives,
-        probes=search.probes,
+        race_objectives=(*search.objectives, *(goal.objectives if goal else ())),
+        probes=probe_rows(setup),
         chunk=setup.settings.data.chunk,
         rounding=Rounding(
             executor,
             workspace.folder,
-            rounding_types(setup.settings, setup.strategy),
+            rounding_kinds(setup.settings, setup.strategy, workspace.layers),
             setup.progress,
         ),
         listener=setup.listener,
         began=began,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
+        batch=setup.settings.data.batch,
     )
 
 
 def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
+    if setup.guess is not None and not study.state.has_finding(GUESS):
+        figures = {"kind": setup.guess.kind, **setup.guess.settings}
+        study.append(Finding(GUESS, setup.guess.sentence, (), figures))
     study.runner.baseline()
     if study.state.int8_products is None:
         study.append(Int8ProductsTested(**check_saturation.ask(study.executor)))
@@ -137,8 +147,24 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
                 scores={s: dict(r.scores) for s, r in references.items()},
             )
         )
+    _note_objectives(setup, study)
     space = make_space(setup, study, workspace)
     reason = study.search(setup.strategy, space, seed=setup.settings.search.seed)
     finish(study)
     explain(setup, study, space)
     return reason
+
+
+def _note_objectives(setup: RunSetup, study: Study) -> None:
+    """Say which objectives the strategy leaves to chance."""
+    if not isinstance(setup.strategy, PlanningStrategy) or study.state.has_finding(OBJECTIVES):
+        return
+    planned = setup.strategy.plans_for
+    missing = [name for name in setup.settings.search.objectives if name not in planned]
+    if missing:
+        message = (
+            f"{setup.settings.search.strategy} plans for {', '.join(sorted(planned))}: "
+            f"{', '.join(missing)} is measured and ranked, but no plan is made for it "
+            "(--strategy evolve plans for every objective)."
+        )
+        study.append(Finding(OBJECTIVES, message))

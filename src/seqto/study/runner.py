@@ -43,7 +43,14 @@ from seqto.study.running_trial import TrialMaker
 from seqto.tasks import scoring
 from seqto.tasks.array_file import read_arrays
 from seqto.tasks.scoring import Decoded, Scorer
-from seqto.tasks.task import Task, WeightedTask, judges_one_output, most_rows, portable_form
+from seqto.tasks.task import (
+    Task,
+    WeightedTask,
+    judges_one_output,
+    most_rows,
+    needs_all_samples,
+    portable_form,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,6 +109,7 @@ class PlanRunner:
         chunk: int = 0,
         batch_seconds: float = 0.15,
         labelled_task: Task | None = None,
+        batch: int | None = None,
     ) -> None:
         self.record, self.executor, self.store = record, executor, store
         self.task, self.device, self.judged = task, device, judged
@@ -109,6 +117,7 @@ class PlanRunner:
         self.judges_here = portable_form(task) is None  # workers send raw outputs then
         self.racing, self.probes, self.chunk = racing, probes, chunk
         self.batch_seconds = batch_seconds  # for each batch size that is tried
+        self.chosen_batch = batch  # data.batch; None: the fastest
         self.batch = 1
         self.references: dict[str, SplitReference] = {}
 
@@ -139,8 +148,10 @@ class PlanRunner:
         return {"name": self.judged.name, **about, "outputs": self.judged.count}
 
     def _choose_batch(self) -> int:
-        if self.store.fixed_batch:
-            return self.store.fixed_batch
+        if self.store.run_rows:
+            return self.store.run_rows
+        if self.chosen_batch:
+            return self.chosen_batch
         job = ChooseBatch(EVALUATION, BATCHES, self.batch_seconds)
         (done,) = run_all(self.executor, [job], alone=True)
         found = expect(done, BatchChosen)
@@ -269,8 +280,12 @@ class PlanRunner:
         reference = self.reference(split)
         rows = min(self.probes, reference.rows) if probe else reference.rows
         racing = self.racing and not self.judges_here and not isinstance(self.task, WeightedTask)
+        racing = racing and not needs_all_samples(self.task)
         beaten_by = rivals(earlier) if racing else ()
-        order = self._order_file(hardest_first(earlier, rows)) if beaten_by else None
+        # sequences that share a batch stay together: in another one they may have other answers
+        together = self.store.ragged is not None and self.batch > 1
+        hard = beaten_by and not together
+        order = self._order_file(hardest_first(earlier, rows)) if hard else None
         trials = TrialMaker({t.content: t for t in earlier if t.content})
         known = frozenset(trials.by_content)
         running: dict[Handle, tuple[Plan, str]] = {}

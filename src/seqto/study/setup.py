@@ -28,13 +28,16 @@ from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
 from seqto.model.sources import parse_source
 from seqto.model.sources.source import Fetched
-from seqto.records import Json
+from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.search.choices import WEIGHTED, Constraints, range_methods, rounded_types
+from seqto.search.choices import Constraints, range_methods, rounded_kinds
+from seqto.search.offered import has_attention, offered
 from seqto.search.strategy import Need, Strategy
+from seqto.study.guess_task import with_task
 from seqto.study.study import Listener
-from seqto.tasks.task import LabelledTask, Task
+from seqto.tasks.guess import TaskGuess
+from seqto.tasks.task import LabelledTask, Task, probed_rows
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
@@ -58,6 +61,7 @@ class RunSetup:
     progress: Progress = lambda _what, _done, _total: None
     cluster: RayCluster | None = None  # shared with other runs; None: the run opens its own
     began: float | None = None  # of the command, where runs share its time; None: now
+    guess: TaskGuess | None = None  # of the task, where nobody has named one
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
@@ -118,10 +122,15 @@ def make_setup(
     listener: Listener = lambda _event: None,
 ) -> RunSetup:
     """Choose the plug-ins that settings name; objects that are given win."""
+    guess = None
+    if task is None:
+        settings, guess = with_task(settings, fetched.path)
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
-    device = plugins.build(plugins.DEVICES, device_json)
+    device = _with_fields(
+        plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
+    )
     chosen = task or _built(settings, plugins.TASKS)
     return RunSetup(
         fetched,
@@ -135,6 +144,7 @@ def make_setup(
         strategy or _built(settings, plugins.STRATEGIES),
         _labelled(settings, chosen, preprocess),
         listener,
+        guess=guess,
     )
 
 
@@ -152,6 +162,8 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
     for group, given in ((plugins.TASKS, task), (plugins.STRATEGIES, strategy)):
         section, key = SECTIONS[group]
         kind = getattr(getattr(settings, section), key)
+        if kind == config.AUTO and given is None:
+            continue  # the model tells; its settings are checked then
         known = [] if given is not None else plugins.fields_of(plugins.find(group, kind))
         name = f"{plugins.NAMES[group]} {kind!r}"
         if given is not None:
@@ -305,7 +317,9 @@ def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Da
         what = "no data are given"
         if chosen:
             what = f"data has both {' and '.join(list(chosen)[:2])}"
-        raise ConfigError(f"{what}: set one of data.images, data.arrays, data.random")
+        raise ConfigError(
+            f"{what}: set one of data.images, data.arrays, data.texts, data.pairs, data.random"
+        )
     ((kind, value),) = chosen.items()
     plugin = plugins.find(plugins.DATA, kind)
     fields = plugins.fields_of(plugin)
@@ -314,11 +328,41 @@ def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Da
     if kind in settings.data.settings:
         value = _typed(plugin, fields[0], value, dotted=f"data.{kind}")
     shared: Json = {"labels": labels, "seed": settings.data.seed, fields[0]: value}
-    if "specs" in fields:
-        shared["specs"] = model_prepare.input_specs(model_files.load(fetched.path))
+    shared |= _program_fields(plugin, settings, fetched, task=task)
     own = {k: v for k, v in settings.data.settings.items() if k != kind}
     source: Data = _with_fields(plugins.DATA, kind, shared, own, section="data")
     return source
+
+
+def _program_fields(plugin: Any, settings: Settings, fetched: Fetched, *, task: Task) -> Json:
+    """Return the fields of a data source that follow from the model and other settings."""
+    names = {f.name for f in dataclasses.fields(plugin)} if dataclasses.is_dataclass(plugin) else ()
+    values: Json = {}
+    if "specs" in names:
+        values["specs"] = model_prepare.input_specs(model_files.load(fetched.path))
+    if "classes" in names:
+        values["classes"] = tuple(getattr(task, "labels", None) or ())
+    if "columns" in names and settings.data.columns is not None:
+        values["columns"] = settings.data.columns
+    if "tokenizer" in names:
+        values["tokenizer"] = _tokenizer(settings, fetched)
+    return values
+
+
+def _tokenizer(settings: Settings, fetched: Fetched) -> Json:
+    """[data.tokenizer]; without a file, the tokenizer.json beside the model."""
+    table = dict(settings.data.tokenizer)
+    if "file" in table or "vocab" in table:
+        return table
+    model = Path(fetched.path)
+    beside = [model.with_suffix(".tokenizer.json"), model.with_name("tokenizer.json")]
+    found = next((path for path in beside if path.is_file()), None)
+    if found is None:
+        raise ConfigError(
+            f"texts need a tokenizer: set data.tokenizer.file, or put tokenizer.json beside "
+            f"{model.name}"
+        )
+    return {**table, "file": str(found)}
 
 
 def _labels(settings: Settings, task: Task) -> str | None:
@@ -347,11 +391,25 @@ def calibration_methods(settings: Settings) -> list[str]:
     return range_methods([StaticInt(ranges=settings.quantize.ranges), *asked])
 
 
-def rounding_types(settings: Settings, strategy: Strategy) -> tuple[str, ...]:
-    """Return the weight types that the search may want rounded for the output."""
+def probe_rows(setup: RunSetup) -> int:
+    """Samples of a probe: as set, else as few as the task can do with."""
+    asked = setup.settings.search.probes
+    if "search.probes" in setup.settings.given:
+        return asked
+    return probed_rows(setup.task, asked)
+
+
+def rounding_kinds(
+    settings: Settings, strategy: Strategy, layers: Sequence[Layer]
+) -> tuple[str, ...]:
+    """Return the kinds of integers that the search may want rounded for the output."""
     if Need.WIDE_CHOICES not in strategy.needs:
         return ()
     target = settings.constraints
-    schemes = [Scheme.parse(code) for code in settings.search.menu] or WEIGHTED
+    schemes = [Scheme.parse(code) for code in settings.search.menu]
+    attention = has_attention(layers)
+    timed = "latency" in settings.search.objectives
+    for layer in layers if not schemes else ():
+        schemes += offered(layer, attention=attention, timed=timed, contrib=target.contrib_ops)
     constraints = Constraints(bits=target.bits, max_opset=target.max_opset)
-    return tuple(t.name for t in rounded_types(schemes, constraints))
+    return rounded_kinds(list(dict.fromkeys(schemes)), constraints)

@@ -77,6 +77,7 @@ class Study:
         began: float | None = None,
         judged: model_outputs.Judged,
         labelled_task: Task | None = None,
+        batch: int | None = None,
     ) -> None:
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
@@ -97,6 +98,7 @@ class Study:
             chunk=chunk,
             batch_seconds=min(0.15, timing.seconds),
             labelled_task=labelled_task,
+            batch=batch,
         )
         self.clock = Clock(executor, timing, seen=self.runner.note_node)
 

@@ -21,6 +21,10 @@ from seqto.execution.jobs import (
 )
 from seqto.records import Failure, Latency
 
+# of sequences, in a latency's `extra`: tokens of the timed sample (the data's median), and tokens,
+# milliseconds and ratio to float of a long one (95 % of the data are shorter)
+TOKENS, LONG_TOKENS, LONG_MS, LONG_RATIO = "tokens", "long_tokens", "long_ms", "long_ratio"
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -77,13 +81,24 @@ class Clock:
 
     def _latency(self, result: Timed, place: int) -> Latency:
         times, throughput = result.times_ms, result.throughput
-        return latency_from(
+        found = latency_from(
             times[0],
             times[place],
             throughput=throughput[place] if throughput else None,
             batch=self.timing.batch,
             node=self._node,
         )
+        if result.lengths is None or result.long_ms is None:
+            return found
+        long = latency_from(result.long_ms[0], result.long_ms[place])
+        usual_tokens, long_tokens = result.lengths
+        extra = {
+            TOKENS: usual_tokens,
+            LONG_TOKENS: long_tokens,
+            LONG_MS: long.median,
+            LONG_RATIO: long.ratio,
+        }
+        return dataclasses.replace(found, extra={**found.extra, **extra})
 
     def _interleaved(self, plans: Sequence[Plan], float_plan: Plan | None) -> Timed | Failure:
         job = TimePlans(
@@ -127,6 +142,7 @@ def latency_from(
         ratio_low=round(float(ratios[low]), 4),
         ratio_high=round(float(ratios[high]), 4),
         runs=n,
+        float_median=round(float(np.median(np.asarray(float_ms))), 4),
         throughput=None if throughput is None else round(throughput, 2),
         batch=batch,
         node=node,

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from seqto.assembly.assembler import Assembler, open_assembler
 from seqto.calibration.collect import Calibration, calibrate
+from seqto.calibration.input_rows import input_rows
 from seqto.calibration.statistics import save_statistics
 from seqto.data.data import Data, reserved_rows
 from seqto.data.labelled import WithLabelled
 from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
 from seqto.errors import ConfigError, ModelError
+from seqto.execution.local.first_run import moved_answers
 from seqto.model import compare as model_compare
 from seqto.model import files as model_files
 from seqto.model import outputs
@@ -32,7 +34,13 @@ from seqto.model.prepare import Prepared
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, Json, Layer
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.tasks.task import ModelTask, Task, judges_one_output
-from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
+from seqto.transforms.transform import (
+    BIAS_CORRECTION,
+    Applied,
+    MeasuringTransform,
+    Transform,
+    parse_transform,
+)
 from seqto.transforms.variants import BASE, MODEL_FILE, STATISTICS_FILE, variant_folder
 
 TREATED_FILE = "treated.onnx"  # a variant's model before it is checked and calibrated
@@ -97,17 +105,27 @@ def build_store(
         preprocess=setup.preprocess,
         max_bad_share=data.max_bad_share,
         progress=lambda done, total: setup.progress("samples", done, total),
+        batch=data.batch or 1,
     )
 
 
-def check_answers(original: Path, prepared: Prepared, store: SampleStore, *, name: str) -> None:
-    """The prepared model must give the float model's answers on real samples."""
-    feeds = store.batch(CALIBRATION, 0, store.feed_rows(4))
-    moved = model_compare.same_answers(str(original), model_files.to_bytes(prepared.proto), feeds)
+def check_answers(setup: RunSetup, prepared: Path, store: SampleStore) -> None:
+    """The prepared model must give the float model's answers on real samples.
+
+    This is the first time that the model runs: a worker does it, under the time limit.
+    """
+    device = setup.settings.device
+    moved = moved_answers(
+        Path(setup.fetched.path),
+        prepared,
+        store.folder,
+        timeout_s=device.timeout_s,
+        memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
+    )
     if moved > TOLERANCE:
         raise ModelError(
-            f"{name}: preparing the model moves its outputs by {moved:.2g} of their spread "
-            f"(at most {TOLERANCE} is allowed): it cannot be tuned; please report the model"
+            f"{setup.fetched.name}: preparing the model moves its outputs by {moved:.2g} of their "
+            f"spread (at most {TOLERANCE} is allowed): it cannot be tuned; please report the model"
         )
 
 
@@ -121,7 +139,7 @@ def calibrate_or_load(
     base, methods = variant_folder(folder), calibration_methods(settings)
     calibration = None
     if not (base / STATISTICS_FILE).is_file():
-        check_answers(original, prepared, store, name=setup.fetched.name)
+        check_answers(setup, base / MODEL_FILE, store)
         setup.progress("calibration", 0, 1)
         calibration = calibrate(prepared, store.calibration, methods=methods)
         save_statistics(calibration.statistics, base / STATISTICS_FILE)
@@ -155,6 +173,15 @@ def _picture_size(setup: RunSetup, prepared: Prepared) -> tuple[int, int] | None
     return (height, width) if height and width else None
 
 
+def _apply(
+    transform: Transform, prepared: Prepared, peaks: Mapping[str, NDArray[Any]], store: SampleStore
+) -> Applied:
+    if isinstance(transform, MeasuringTransform) and transform.measures:
+        rows = input_rows(prepared, store.calibration)
+        return transform.apply_measured(prepared, peaks, rows)
+    return transform.apply(prepared, peaks)
+
+
 def add_variant(
     workspace: Workspace,
     transforms: Sequence[str],
@@ -180,7 +207,7 @@ def add_variant(
     for turn, code in enumerate(made):
         if turn:  # what flows through the model has changed since
             peaks = calibrate(prepared, workspace.store.calibration).peaks
-        applied = parse_transform(code).apply(prepared, peaks)
+        applied = _apply(parse_transform(code), prepared, peaks, workspace.store)
         exact = exact and applied.exact
         touched += list(applied.touched)
         skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import DataError
+from seqto.records import ScoreKind
 from seqto.tasks.answers import Floats, Outputs, Values, label_values
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_count
 from seqto.tasks.sketch import STRIDED_VALUES, strided
-from seqto.tasks.task import CHUNK_ROWS, Answers
+from seqto.tasks.task import CHUNK_ROWS, RELATIVE_ERROR, Answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,12 @@ class Dense:
 
     one_output: ClassVar[bool] = True
     chunk_rows: ClassVar[int] = CHUNK_ROWS
-    changed: ClassVar[str] = "relative error"  # what loss is, for reports
+    changed: ClassVar[str] = RELATIVE_ERROR  # what loss is, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
+    score_kinds: ClassVar[Mapping[str, ScoreKind]] = {
+        "MAE": ScoreKind(lower_is_better=True, share=False),
+        "R2": ScoreKind(share=False),
+    }
     output: str | None = None
     max_values: int = 256 * 256
 

@@ -38,6 +38,7 @@ class Detection:
     one_output: ClassVar[bool] = False
     label_form: ClassVar[str] = "boxes"
     chunk_rows: ClassVar[int] = CHUNK_ROWS
+    probe_rows: ClassVar[int] = 8  # pictures that tell a layer's damage: each has many boxes
     changed: ClassVar[str] = "boxes"  # what loss is a share of, for reports
     signal_bytes: ClassVar[int] = 8 * SKETCH
     decoder: str | None = keyed("decode")  # name or package.module:function; None: by the shapes

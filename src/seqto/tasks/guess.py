@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,9 @@ class Tensor:
         return self.dtype.startswith("float")
 
 
+Tensors = Mapping[str, Tensor]
+
+
 @dataclass(frozen=True, slots=True)
 class TaskGuess:
     """A kind of task with settings, and one sentence about it for people."""
@@ -36,30 +39,21 @@ class TaskGuess:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def guess_task(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> TaskGuess:
+def guess_task(inputs: Tensors, outputs: Tensors) -> TaskGuess:
     """Return the task that fits; `dense` where nothing does. The sentence says what was seen."""
-    size = picture_size(inputs)
-    if size is not None:
-        found = _detection(outputs, size) or _segmentation(outputs, size)
+    for rule in RULES:
+        found = rule(inputs, outputs)
         if found is not None:
             return found
     name, first = next(iter(outputs.items()))
-    sides = [side for side in first.shape[1:] if side != 1]
-    if first.floats and len(sides) == 1 and sides[0] is not None:
-        if first.made_by == "Sigmoid":
-            return TaskGuess(
-                MULTI_LABEL,
-                f"taken for a multi-label classifier: {sides[0]} scores by Sigmoid in {name!r}",
-            )
-        return TaskGuess(CLASSIFICATION, f"taken for a classifier: {sides[0]} scores in {name!r}")
     return TaskGuess(
         DENSE,
         f"no known kind of task fits output {name!r} ({_sizes(first.shape)}): taken for dense, "
-        "the relative error of its numbers counts; set task.kind for another",
+        "the relative error of its numbers counts",
     )
 
 
-def picture_size(inputs: Mapping[str, Tensor]) -> Size | None:
+def picture_size(inputs: Tensors) -> Size | None:
     """Return height and width of the only picture that goes in; 0 where left open."""
     pictures = [t.shape for t in inputs.values() if len(t.shape) == 4]
     if len(pictures) != 1:
@@ -70,7 +64,10 @@ def picture_size(inputs: Mapping[str, Tensor]) -> Size | None:
     return (shape[1] or 0, shape[2] or 0) if shape[3] in (1, 3) else None
 
 
-def _detection(outputs: Mapping[str, Tensor], size: Size) -> TaskGuess | None:
+def _detection(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
+    size = picture_size(inputs)
+    if size is None:
+        return None
     shapes = {name: tensor.shape for name, tensor in outputs.items()}
     known = size if all(size) else None
     found = guess_decoder(shapes, size=known)
@@ -85,10 +82,11 @@ def _detection(outputs: Mapping[str, Tensor], size: Size) -> TaskGuess | None:
     return TaskGuess(DETECTION, found.sentence, settings)
 
 
-def _segmentation(outputs: Mapping[str, Tensor], size: Size) -> TaskGuess | None:
+def _segmentation(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     """A map over the picture: one soft channel by Sigmoid, class numbers, or classes × H × W."""
+    size = picture_size(inputs)
     name, first = next(iter(outputs.items()))
-    maps = _map(first, size)
+    maps = None if size is None else _map(first, size)
     if maps is None:
         return None
     channels, layout = maps
@@ -109,6 +107,22 @@ def _segmentation(outputs: Mapping[str, Tensor], size: Size) -> TaskGuess | None
         settings["decode"] = "classes"
         return TaskGuess(SEGMENTATION, f"taken for segmentation: {words}", settings)
     return None
+
+
+def _scores(_inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
+    """One axis of scores: labels apart from each other by Sigmoid, else one class of them."""
+    name, first = next(iter(outputs.items()))
+    if not first.floats:
+        return TaskGuess(CLASSIFICATION, f"taken for a classifier: integers in {name!r}")
+    sides = [side for side in first.shape[1:] if side != 1]
+    if len(sides) != 1 or sides[0] is None:
+        return None
+    if first.made_by == "Sigmoid":
+        return TaskGuess(
+            MULTI_LABEL,
+            f"taken for a multi-label classifier: {sides[0]} scores by Sigmoid in {name!r}",
+        )
+    return TaskGuess(CLASSIFICATION, f"taken for a classifier: {sides[0]} scores in {name!r}")
 
 
 def _map(tensor: Tensor, size: Size) -> tuple[int, str] | None:
@@ -136,3 +150,11 @@ def _covers(side: int | None, whole: int) -> bool:
 
 def _sizes(shape: Sides) -> str:
     return " × ".join("?" if side is None else str(side) for side in shape[1:]) or "one number"
+
+
+# the first rule that fits decides; a rule sees all inputs and outputs
+RULES: tuple[Callable[[Tensors, Tensors], TaskGuess | None], ...] = (
+    _detection,
+    _segmentation,
+    _scores,
+)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.model import outputs as model_outputs
+from seqto.model.batch import Batch
 from seqto.records import Json, Loss, Measurement
 from seqto.tasks.array_file import read_arrays, write_arrays
 from seqto.tasks.intervals import bootstrap_differences, mean_interval, weighted_interval
@@ -22,9 +23,14 @@ from seqto.tasks.task import (
     CheckedTask,
     FigureTask,
     ResampledTask,
+    SequenceTask,
+    SmoothTask,
     Task,
     WeightedTask,
     judges_one_output,
+    kinds_of_scores,
+    needs_all_samples,
+    scored_labels,
 )
 
 DIGITS = 6  # of a sum of distances, so that equal sums are equal in any order of adding
@@ -38,10 +44,18 @@ class Decoded:
     signal: NDArray[Any]
 
 
-def decode(task: Task, outputs: Sequence[NDArray[Any]]) -> Decoded:
-    """Return the answers and the signal of a chunk."""
-    answers = task.decode(outputs)
-    signal = np.asarray(task.signal(outputs))
+def decode(
+    task: Task,
+    outputs: Sequence[NDArray[Any]],
+    *,
+    batch: Batch | None = None,
+    reference: Answers | None = None,
+) -> Decoded:
+    """Return the answers and the signal of a chunk, or of one run of sequences (`batch`)."""
+    if batch is not None and isinstance(task, SequenceTask):
+        answers, signal = task.read(outputs, batch, reference)
+    else:
+        answers, signal = task.decode(outputs), np.asarray(task.signal(outputs))
     signal = signal.reshape(len(signal), -1)
     if len(signal) and signal[0].nbytes > task.signal_bytes:
         raise ValueError(
@@ -55,6 +69,20 @@ def joined(parts: Sequence[Decoded]) -> Decoded:
     return Decoded(
         Answers.joined([p.answers for p in parts]), np.concatenate([p.signal for p in parts])
     )
+
+
+def beside(parts: Sequence[Decoded]) -> Decoded:
+    """Return what is kept of several sequences of each sample as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Decoded(
+        Answers.beside([p.answers for p in parts]),
+        np.concatenate([p.signal for p in parts], axis=1),
+    )
+
+
+def take(decoded: Decoded, rows: NDArray[np.int64]) -> Decoded:
+    return Decoded(decoded.answers.take(rows), decoded.signal[rows])
 
 
 # ------------------------------------------------------------------------------------- float model
@@ -103,8 +131,12 @@ def reference_from(
 ) -> Reference:
     """Return the reference of a split; `about` is what `describe_outputs` said of a chunk."""
     whole = joined(parts)
+    labels = scored_labels(task, labels, len(whole.signal))
     scores = {} if labels is None else dict(task.scores(whole.answers, labels))
-    variance = model_outputs.spread([whole.signal])
+    if isinstance(task, SmoothTask):
+        variance = task.spread(whole.answers)
+    else:
+        variance = model_outputs.spread([whole.signal])
     return Reference(split, whole, variance, scores, about["output"], about["caution"])
 
 
@@ -171,7 +203,8 @@ class Scorer:
         size_bytes: int = 0,
     ) -> None:
         self.task, self.reference, self.device, self.rows = task, reference, device, rows
-        self.labels = labels
+        self.labels = scored_labels(task, labels, reference.rows)
+        self.whole = needs_all_samples(task)  # distances follow when all samples are there
         self.order = np.arange(rows) if order is None else order
         self.rivals, self.size_bytes = rivals, size_bytes
         self.seen = 0
@@ -188,20 +221,34 @@ class Scorer:
         rows = self.order[self.seen : stop]
         want = self.reference.decoded
         expected = want.answers.take(rows)
-        distances = np.asarray(self.task.distance(expected, found.answers), dtype=np.float64)
-        if distances.shape != rows.shape or not ((distances >= 0) & (distances <= 1)).all():
+        if not self.whole:
+            self._add_distances(expected, found.answers)
+        if isinstance(self.task, FigureTask):
+            for name, values in self.task.figures(expected, found.answers).items():
+                self._figures.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
+        if isinstance(self.task, SmoothTask):
+            gaps = np.asarray(self.task.gaps(expected, found.answers), dtype=np.float64)
+        else:
+            gaps = model_outputs.squared_gaps(want.signal[rows], found.signal)
+        self._squares.append(gaps)
+        self._answers.append(found.answers.without_details())
+        self.seen = stop
+
+    def _add_distances(self, expected: Answers, answers: Answers) -> None:
+        distances = np.asarray(self.task.distance(expected, answers), dtype=np.float64)
+        if distances.shape != (len(expected),) or not ((distances >= 0) & (distances <= 1)).all():
             raise ValueError(
                 f"{type(self.task).__name__}.distance must give one number from 0 to 1 a sample"
             )
         self._distances.append(distances)
         if isinstance(self.task, WeightedTask):
-            self._weights.append(np.asarray(self.task.weights(expected, found.answers), np.float64))
-        if isinstance(self.task, FigureTask):
-            for name, values in self.task.figures(expected, found.answers).items():
-                self._figures.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
-        self._squares.append(model_outputs.squared_gaps(want.signal[rows], found.signal))
-        self._answers.append(found.answers.without_details())
-        self.seen = stop
+            self._weights.append(np.asarray(self.task.weights(expected, answers), np.float64))
+
+    def _compare_whole(self) -> None:
+        """Compare all samples that were run at once, for a task that needs them all."""
+        if self.whole and self._answers and not self._distances:
+            expected = self.reference.decoded.answers.take(self.order[: self.seen])
+            self._add_distances(expected.without_details(), Answers.joined(self._answers))
 
     @property
     def summed_distance(self) -> float:
@@ -214,7 +261,7 @@ class Scorer:
 
     def is_beaten(self) -> bool:
         """Whether a rival (bytes, summed distance) beats it for sure, whatever is still to come."""
-        if self._weights:
+        if self._weights or self.whole:
             return False  # what is still to come may outweigh what there is
         own = (self.size_bytes, self.summed_distance)
         return not self.complete and any(
@@ -252,6 +299,7 @@ class Scorer:
 
     def measurement(self, *, intervals: bool = False) -> Measurement:
         """Return the figures; `intervals`: of the drops of scores too, which takes a while."""
+        self._compare_whole()
         scores: Mapping[str, float] = {}
         baseline: Mapping[str, float] = {}
         drops: dict[str, tuple[float, float]] = {}
@@ -273,6 +321,7 @@ class Scorer:
             loss=self._loss(),
             scores=scores,
             baseline_scores=baseline,
+            score_kinds={n: k for n, k in kinds_of_scores(self.task).items() if n in scores},
             score_drops=drops,
             figures=means,
             damage=float(np.concatenate(self._squares).mean()) / self.reference.variance,
@@ -282,11 +331,20 @@ class Scorer:
     def _drops(
         self, want: Answers, answers: Answers, labels: Any, names: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
-        """95 % intervals of float's score minus the candidate's, on the same samples."""
+        """95 % intervals of how much worse than float's the scores are, on the same samples."""
+        ends = self._differences(want, answers, labels, list(names))
+        kinds = kinds_of_scores(self.task)
+        errors = {n for n in ends if n in kinds and kinds[n].lower_is_better}
+        return {n: (-high, -low) if n in errors else (low, high) for n, (low, high) in ends.items()}
+
+    def _differences(
+        self, want: Answers, answers: Answers, labels: Any, names: list[str]
+    ) -> dict[str, tuple[float, float]]:
+        """95 % intervals of float's score minus the candidate's."""
         if isinstance(self.task, ResampledTask):
             first, second = (self.task.scorer(a, labels) for a in (want, answers))
             return bootstrap_differences(
-                lambda rows: (first(rows), second(rows)), self.seen, names=list(names)
+                lambda rows: (first(rows), second(rows)), self.seen, names=names
             )
 
         def both(rows: NDArray[np.int64]) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -294,7 +352,7 @@ class Scorer:
             pair = [self.task.scores(a.take(rows), some) for a in (want, answers)]
             return pair[0], pair[1]
 
-        return bootstrap_differences(both, self.seen, names=list(names))
+        return bootstrap_differences(both, self.seen, names=names)
 
 
 def _rows_of(labels: Any, rows: NDArray[np.int64]) -> Any:

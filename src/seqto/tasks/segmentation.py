@@ -29,6 +29,7 @@ class Segmentation:
 
     one_output: ClassVar[bool] = True
     chunk_rows: ClassVar[int] = CHUNK_ROWS
+    probe_rows: ClassVar[int] = 4  # pictures that tell a layer's damage: each has many pixels
     changed: ClassVar[str] = "mask area"  # what loss is a share of, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     decoder: str | None = keyed("decode")  # mask or classes; None: by the output's shape

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.records import Json
+from seqto.records import Json, ScoreKind
 
 if TYPE_CHECKING:
+    from seqto.model.batch import Batch
     from seqto.records import Array
 
     Outputs = Sequence[Array]
     Floats = NDArray[np.float64]
 
+RELATIVE_ERROR = "relative error"  # a task's word for a loss that is no share of things
 CHUNK_ROWS = 16  # samples that a task with large outputs decodes at a time: its `chunk_rows`
 
 
@@ -64,6 +66,20 @@ class Answers:
         return Answers(self.values, self.lengths)
 
     @staticmethod
+    def beside(parts: Sequence[Answers]) -> Answers:
+        """Return the answers to several sequences of each sample as one, along a second axis."""
+        if len(parts) == 1:
+            return parts[0]
+        if any(part.lengths is not None for part in parts):
+            raise ValueError("answers of different lengths cannot stand beside each other")
+        first = parts[0]
+        return Answers(
+            {n: np.stack([p.values[n] for p in parts], axis=1) for n in first.values},
+            None,
+            {n: np.stack([p.details[n] for p in parts], axis=1) for n in first.details},
+        )
+
+    @staticmethod
     def joined(parts: Sequence[Answers]) -> Answers:
         """Return the answers of several chunks as one."""
         first = parts[0]
@@ -97,8 +113,9 @@ class Task(Protocol):
         ...
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
-        """Return figures of the whole corpus, higher is better; empty where labels say nothing.
+        """Return figures of the whole corpus; empty where labels say nothing.
 
+        The first stands for the task. Higher is better, except where a ScoredTask says otherwise.
         `labels` are an array with one row a sample, or a list where the rows differ in shape.
         """
         ...
@@ -112,6 +129,14 @@ class FigureTask(Protocol):
 
 
 @runtime_checkable
+class ScoredTask(Protocol):
+    """A task some of whose scores are errors (lower is better) or no shares: perplexity, MAE."""
+
+    @property
+    def score_kinds(self) -> Mapping[str, ScoreKind]: ...
+
+
+@runtime_checkable
 class WeightedTask(Protocol):
     """A task whose samples count differently: loss is the mean with these weights.
 
@@ -119,6 +144,36 @@ class WeightedTask(Protocol):
     """
 
     def weights(self, reference: Answers, answers: Answers) -> Floats: ...
+
+
+@runtime_checkable
+class SequenceTask(Protocol):
+    """A task that reads the tokens that were fed, and of a candidate the float model's answers.
+
+    `read` stands for `decode` and `signal`. It gets the outputs of one run: `batch` has the inputs
+    and, in `lengths`, the tokens of each sample without padding. What a candidate's outputs say
+    about float's answers can then be worked out before they are dropped.
+    """
+
+    def read(
+        self, outputs: Outputs, batch: Batch, reference: Answers | None
+    ) -> tuple[Answers, NDArray[Any]]: ...
+
+
+@runtime_checkable
+class SmoothTask(Protocol):
+    """A task with a smooth measure of its own: `damage` is its mean over `spread`.
+
+    Others have the squared error of their signal over its variance.
+    """
+
+    def gaps(self, reference: Answers, answers: Answers) -> Floats:
+        """Return, per sample, how far the answers are from float's; 0: not at all."""
+        ...
+
+    def spread(self, reference: Answers) -> float:
+        """Return the gap that counts as 1."""
+        ...
 
 
 @runtime_checkable
@@ -161,6 +216,34 @@ class ModelTask(Protocol):
 def most_rows(task: Task, rows: int) -> int:
     """Return how many of some rows a worker may hold the raw outputs of, as the task says."""
     return min(rows, int(getattr(task, "chunk_rows", rows)))
+
+
+def probed_rows(task: Task, asked: int) -> int:
+    """Return how many samples tell a layer's damage: fewer where one answer holds many values.
+
+    Such a task says how many in its `probe_rows`.
+    """
+    return min(asked, int(getattr(task, "probe_rows", asked)))
+
+
+def kinds_of_scores(task: Task) -> Mapping[str, ScoreKind]:
+    """Return how a task's scores are read; names that are missing are shares, higher is better."""
+    return task.score_kinds if isinstance(task, ScoredTask) else {}
+
+
+def needs_all_samples(task: Task) -> bool:
+    """Return whether distances can be told only for all samples at once.
+
+    Such a task (`whole_corpus = True`) compares samples with each other: nearest neighbours.
+    """
+    return bool(getattr(task, "whole_corpus", False))
+
+
+def scored_labels(task: Task, labels: Any, rows: int) -> Any:
+    """Return the labels; for a task that is scored without any (`needs_labels = False`), zeros."""
+    if labels is None and not getattr(task, "needs_labels", True):
+        return np.zeros(rows)
+    return labels
 
 
 def judges_one_output(task: Task) -> bool:

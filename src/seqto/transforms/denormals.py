@@ -38,7 +38,7 @@ class Denormals:
         draft = EditableModel(prepared)
         touched, notes, total = [], [], 0
         for layer in prepared.layers:
-            if layer.weight is None:
+            if layer.weight is None or layer.storage or layer.table is not None:
                 continue
             values = draft.array(layer.weight)
             axis = _output_axis(draft, layer)

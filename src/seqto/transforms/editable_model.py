@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +53,8 @@ class EditableModel:
         self._changed: dict[str, Floats] = {}
         self._inserted: dict[str, list[Any]] = {}
         layers = [x for x in prepared.layers if x.weight]
-        nodes = {n.name: n for n in graph.node}
-        self.weighted = {x.name: self._weighted(nodes[x.nodes[0]]) for x in layers}
+        self.nodes = {n.name: n for n in graph.node}
+        self.weighted = {x.name: self._weighted(self.nodes[x.nodes[0]]) for x in layers}
 
     def array(self, name: str) -> Floats:
         """A constant's present values. Doubles: many small steps cost one rounding only."""
@@ -81,8 +82,14 @@ class EditableModel:
                 self.proto.graph.node.extend([*self._inserted.get(node.name, []), node])
         return self.proto
 
-    def insert_mul(self, node: Any, index: int, *, name: str, factors: Floats) -> None:
-        """Multiply what `node` reads as input `index` by constant factors, for this node only."""
+    def insert_mul(
+        self, node: Any, index: int, *, name: str, factors: Floats, beside: Sequence[Any] = ()
+    ) -> None:
+        """Multiply what `node` reads as input `index` by constant factors, for this node only.
+
+        Nodes `beside` it that read the same tensor at the same input, and come later in the graph,
+        read the product too.
+        """
         import onnx
 
         taken = {n.name for n in self.proto.graph.node}
@@ -94,10 +101,12 @@ class EditableModel:
         mul = onnx.helper.make_node("Mul", [source, constant], [product], name=name)
         self._inserted.setdefault(node.name, []).append(mul)
         self.makers[product] = mul
-        self.readers[source].remove(node)
+        self.nodes[name] = mul
         self.readers[source].append(mul)
-        self.readers[product] = [node]
-        node.input[index] = product
+        self.readers[product] = [node, *beside]
+        for reader in self.readers[product]:
+            self.readers[source].remove(reader)
+            reader.input[index] = product
 
     def add_constant(self, name: str, values: Floats) -> str:
         """A new initializer; returns its name, which is `name` if that is free."""
@@ -114,8 +123,8 @@ class EditableModel:
             name += "_"
         return name
 
-    def own_bias(self, node: Any, index: int) -> str:
-        """The name of the node's bias; a bias that others read too is copied first."""
+    def own_constant(self, node: Any, index: int) -> str:
+        """The name of a node's constant; one that others read too is copied first."""
         name: str = node.input[index]
         if len(self.readers[name]) > 1:
             copy = self.add_constant(f"{name}_{node.output[0]}", self.array(name))
@@ -127,6 +136,8 @@ class EditableModel:
 
     def _weighted(self, node: Any) -> Weighted | str:
         """The node with its channel axes, or why its channels cannot be scaled."""
+        if node.op_type not in ("Conv", "Gemm", "MatMul"):
+            return f"{node.name} is a {node.op_type}, which is not rescaled"
         weight = node.input[1]
         if len(self.readers[weight]) > 1:
             return f"the weights of {node.name} are shared with other nodes"
@@ -164,6 +175,3 @@ def _shapes(proto: Any) -> dict[str, tuple[int | None, ...]]:
         for v in inferred_values(proto)
         if v.type.tensor_type.HasField("shape")
     }
-
-
-# ------------------------------------------------------------------------------ who feeds whom

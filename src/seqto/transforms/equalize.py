@@ -15,7 +15,7 @@ import numpy as np
 
 from seqto.errors import ConfigError
 from seqto.model.prepare import Prepared
-from seqto.transforms.editable_model import EditableModel, Floats
+from seqto.transforms.editable_model import EditableModel, Floats, Weighted
 from seqto.transforms.links import Link, find_link
 from seqto.transforms.rescaling import (
     PROVEN,
@@ -99,6 +99,7 @@ def _factors(draft: EditableModel, link: Link, reach: Reach) -> Floats | str:
     if isinstance(room, str):
         return room
     free, ceiling = room
+    assert isinstance(link.producer, Weighted)  # pairs begin with layers
     first = output_ranges(draft, link.producer)
     second = input_ranges(draft, link.readers[0])
     live = (first > 0) & (second > 0)  # a dead channel has no range to bring near the others'

@@ -1,18 +1,20 @@
-"""Links: the layer that makes a tensor and those that can undo a rescaling of its channels.
+"""Links: what makes a tensor and the layers that can undo a rescaling of its channels.
 
-A rescaling multiplies the channels of a tensor by factors: the layer that makes the tensor takes
-them up in its output channels, every layer that reads it undoes them in its input channels.
-`find_link` finds out whether that is possible; rescaling.py does it.
+A rescaling multiplies the channels of a tensor by factors: the layer (or norm) that makes the
+tensor takes them up in its output channels, every layer that reads it undoes them in its input
+channels. `find_link` finds out whether that is possible; rescaling.py does it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from seqto.model.graph import attribute
+from seqto.model.graph import attribute, attribute_ints
+from seqto.transforms.affine import Affine
 from seqto.transforms.editable_model import EditableModel, Weighted
 
 ELEMENTWISE = frozenset(("Relu", "LeakyRelu", "PRelu", "Identity"))
@@ -22,6 +24,20 @@ SPATIAL = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPo
 
 
 FLATTENING = frozenset(("Flatten", "Reshape", "Squeeze"))
+
+
+# Where the channels of a tensor are, on the way down from a producer.
+MAPS = "maps"  # on axis 1: convolutions
+LAST = "last"  # on the last axis: matrix products, norms
+FLAT = "flat"  # each a run of columns, behind Flatten
+SPLIT = "split"  # on the two last of four axes: heads, and positions within a head
+HEADS = "heads"  # the same, heads on axis 1: what attention multiplies
+
+
+SWAP_HEADS = (0, 2, 1, 3)  # the permutation between SPLIT and HEADS
+
+
+Producer = Weighted | Affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +58,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A layer, all that read it, and what lies between."""
+    """A layer or norm, all that read it, and what lies between."""
 
-    producer: Weighted
+    producer: Producer
     readers: tuple[Reader, ...]
     limits: tuple[Limit, ...]
     tensors: tuple[str, ...]  # all whose channels are multiplied
@@ -59,16 +75,16 @@ class _BlockedError(Exception):
     """Factors cannot pass here; the message says why."""
 
 
-def find_link(draft: EditableModel, producer: Weighted, *, branches: bool = False) -> Link | str:
+def find_link(draft: EditableModel, producer: Producer, *, branches: bool = False) -> Link | str:
     """Where factors on the producer's output channels would have to be undone, or why not.
 
     Between the two may stand what is positively homogeneous in each channel: f(c·x) = c·f(x) for
-    c > 0. With `branches`, several readers and products with another tensor (the gate of a
-    squeeze-and-excite block) are followed too.
+    c > 0. With `branches`, several readers, products with another tensor (the gate of a
+    squeeze-and-excite block, of a gated MLP) and the values of an attention are followed too.
     """
     walk = _Walk(draft, producer, branches)
     try:
-        walk.down(producer.output, flat=False)
+        walk.down(producer.output, MAPS if producer.op_type == "Conv" else LAST)
         for node in walk.products:
             if all(x in walk.tensors for x in node.input):
                 raise _BlockedError(f"both factors of {node.name} would be scaled")
@@ -88,7 +104,7 @@ class _Walk:
     """The way down from a producer, and what was met on it."""
 
     draft: EditableModel
-    producer: Weighted
+    producer: Producer
     branches: bool
     readers: list[Reader] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
@@ -96,8 +112,8 @@ class _Walk:
     shifts: list[str] = field(default_factory=list)
     products: list[Any] = field(default_factory=list)
 
-    def down(self, tensor: str, *, flat: bool) -> None:
-        """Visit all that read `tensor`; `flat`: its channels are runs of columns by now."""
+    def down(self, tensor: str, layout: str) -> None:
+        """Visit all that read `tensor`, whose channels are where `layout` says."""
         if tensor in self.tensors:
             return
         self.tensors[tensor] = None
@@ -107,54 +123,126 @@ class _Walk:
         if not nodes or (len(nodes) > 1 and not self.branches):
             raise _BlockedError(f"its result is read by {len(nodes)} nodes")
         for node in nodes:
+            if node.op_type in ("Shape", "Size"):  # they read no values
+                continue
             end = self.draft.weighted.get(node.name)
             if isinstance(end, str):
                 raise _BlockedError(end)
             if end is not None:
-                self.readers.append(self._reader(end, tensor, flat=flat))
-            elif self._passes(node, tensor):
-                self.down(node.output[0], flat=flat or node.op_type in FLATTENING)
-            else:
+                self.readers.append(self._reader(end, tensor, layout))
+                continue
+            behind = self._behind(node, tensor, layout)
+            if behind is None:
                 raise _BlockedError(f"{node.name} ({node.op_type}) mixes the scales of channels")
+            self.down(node.output[0], behind)
 
-    def _reader(self, end: Weighted, tensor: str, *, flat: bool) -> Reader:
-        maps = self.producer.op_type == "Conv" and not flat
+    def _reader(self, end: Weighted, tensor: str, layout: str) -> Reader:
         repeat, rest = divmod(end.inputs, self.producer.outputs)
-        fits = end.input == tensor and rest == 0 and (repeat == 1 or flat)
-        if not fits or maps != (end.op_type == "Conv"):
+        fits = end.input == tensor and rest == 0 and (repeat == 1 or layout == FLAT)
+        if not fits or layout in (SPLIT, HEADS) or (layout == MAPS) != (end.op_type == "Conv"):
             raise _BlockedError(f"the inputs of {end.name} are other channels than its outputs")
         return Reader(end, repeat)
 
-    def _passes(self, node: Any, tensor: str) -> bool:
-        """Do factors on `tensor` come out of `node` unchanged?"""
+    def _behind(self, node: Any, tensor: str, layout: str) -> str | None:
+        """Where channels are behind a node that factors on `tensor` pass; None: they do not."""
         if node.domain not in ("", "ai.onnx") or list(node.input).count(tensor) > 1:
-            return False
-        if node.op_type in ("Add", "Mul"):
-            return self._passes_pair(node, tensor)
+            return None
+        if node.op_type in ("Add", "Mul", "Div"):
+            return layout if self._passes_pair(node, tensor, layout) else None
+        if layout == HEADS and node.op_type == "MatMul" and node.input[1] == tensor:
+            return HEADS  # weighted means of the values, channel by channel
         if node.input[0] != tensor:
-            return False
+            return None
         if node.op_type == "Clip":
             bound = _bound(self.draft, node)
             self.limits.append(Limit(_same_values(self.draft, node.output[0]), bound))
-            return True
-        maps = self.producer.op_type == "Conv"
-        moves = node.op_type in FLATTENING and _keeps_rows(self.draft, node)
-        pools = node.op_type in SPATIAL and len(node.output) == 1
-        return node.op_type in ELEMENTWISE or (maps and (moves or pools))
+        # PRelu has a slope a channel, which is on the axis that it knows
+        same = node.op_type != "PRelu" or layout in (MAPS, LAST, FLAT)
+        if node.op_type == "Clip" or (node.op_type in ELEMENTWISE and same):
+            return layout
+        return self._moved(node, layout)
 
-    def _passes_pair(self, node: Any, tensor: str) -> bool:
+    def _moved(self, node: Any, layout: str) -> str | None:
+        """Where channels are behind a node that pools positions or moves channels."""
+        flattens = node.op_type in FLATTENING and layout in (MAPS, FLAT)
+        if flattens and self.producer.op_type == "Conv" and _keeps_rows(self.draft, node):
+            return FLAT
+        if layout == MAPS and node.op_type in SPATIAL and len(node.output) == 1:
+            return MAPS
+        return self._moved_heads(node, layout) if self.branches else None
+
+    def _moved_heads(self, node: Any, layout: str) -> str | None:
+        """Where channels are behind a node that splits them into heads, moves or joins these."""
+        if node.op_type == "Transpose" and layout in (SPLIT, HEADS):
+            swapped = attribute_ints(node, "perm") == SWAP_HEADS
+            return (HEADS if layout == SPLIT else SPLIT) if swapped else None
+        if node.op_type != "Reshape" or len(node.input) < 2:
+            return None
+        rank, dims = _reshaped(self.draft, node)
+        channels = self.producer.outputs
+        if layout == LAST and rank == 4 and len(dims) > 1:
+            return SPLIT if dims[-1] * dims[-2] == channels else None
+        # rows of numbers: whatever is in front, the last axis holds both axes of the channels
+        return LAST if layout == SPLIT and dims and dims[-1] == channels else None
+
+    def _passes_pair(self, node: Any, tensor: str, layout: str) -> bool:
         """An Add passes as the bias of a MatMul, a Mul with another tensor's channels."""
         other = node.input[1] if node.input[0] == tensor else node.input[0]
-        if node.op_type == "Mul" and self.branches and _same_channels(self.draft, node):
+        constant = self.draft.constants.get(other)
+        if node.op_type == "Div" or (node.op_type == "Mul" and constant is not None):
+            number = constant is not None and math.prod(constant.dims) == 1
+            divisor = node.op_type == "Div" and node.input[1] == tensor
+            return self.branches and number and not divisor
+        if node.op_type == "Mul" and self.branches and self._same_channels(node, other, layout):
             self.products.append(node)
             return True
-        constant = self.draft.constants.get(other)
         if node.op_type == "Mul" or self.producer.op_type != "MatMul" or constant is None:
             return False
-        if [int(d) for d in constant.dims] != [self.producer.outputs]:
+        if [int(d) for d in constant.dims] != [self.producer.outputs] or layout != LAST:
             return False
         self.shifts.append(node.name)
         return True
+
+    def _same_channels(self, node: Any, other: str, layout: str) -> bool:
+        """A product of two activations with channels on the same axis."""
+        shapes = [self.draft.shapes.get(x) for x in node.input]
+        if None in shapes:
+            return False
+        if layout == LAST:
+            shape = self.draft.shapes.get(other, ())
+            return bool(shape) and shape[-1] in (1, self.producer.outputs)
+        ranks = {len(s) for s in shapes if s is not None}
+        channels = {s[1] for s in shapes if s is not None and len(s) > 1}
+        return layout == MAPS and ranks == {4} and len(channels) == 1
+
+
+def _reshaped(draft: EditableModel, node: Any) -> tuple[int | None, list[int]]:
+    """The rank behind a Reshape, and the last of its dimensions as far as they are known.
+
+    Exporters that trace write the target as a Concat of computed and constant numbers.
+    """
+    name = node.input[1]
+    known = draft.shapes.get(node.output[0], ())
+    rank = len(known) or None
+    if name in draft.constants:
+        given = [int(d) for d in draft.array(name)]
+        rank = len(given)
+    else:
+        maker = draft.makers.get(name)
+        parts = list(maker.input) if maker is not None and maker.op_type == "Concat" else []
+        given = []
+        for part in parts:
+            given += [int(d) for d in draft.array(part)] if part in draft.constants else [0]
+        rank = rank or (len(given) if given else None)
+    padded = [0] * (len(known) - len(given)) + given if rank == len(known) else given
+    if rank == len(known):
+        padded = [d if d > 0 else k or 0 for d, k in zip(padded, known, strict=True)]
+    dims: list[int] = []
+    for dim in reversed(padded):
+        if dim <= 0:
+            break
+        dims.insert(0, dim)
+    return rank, dims
 
 
 def clip_range(draft: EditableModel, node: Any) -> tuple[float, float]:
@@ -193,13 +281,3 @@ def _keeps_rows(draft: EditableModel, node: Any) -> bool:
     if before is None or after is None or len(after) != 2 or None in before[1:]:
         return False
     return after[1] == int(np.prod([d or 0 for d in before[1:]]))
-
-
-def _same_channels(draft: EditableModel, node: Any) -> bool:
-    """A product of two activations with channels on the same axis."""
-    shapes = [draft.shapes.get(x) for x in node.input]
-    if any(x in draft.constants for x in node.input) or None in shapes:
-        return False
-    ranks = {len(s) for s in shapes if s is not None}
-    channels = {s[1] for s in shapes if s is not None and len(s) > 1}
-    return ranks == {4} and len(channels) == 1

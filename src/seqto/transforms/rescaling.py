@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import ConfigError
+from seqto.transforms.affine import Affine
 from seqto.transforms.bounds import bounds_before_clips
 from seqto.transforms.editable_model import EditableModel, Floats, Weighted
 from seqto.transforms.links import Link, Reader
@@ -63,16 +64,19 @@ def rescale(draft: EditableModel, link: Link, factors: Floats) -> None:
 
 def _scale_outputs(draft: EditableModel, link: Link, factors: Floats) -> None:
     layer = link.producer
-    values = draft.array(layer.weight)
-    draft.put(layer.weight, values * _along(factors, values.ndim, layer.out_axis))
-    node = draft.makers[layer.output]
-    biases = [(node, 2)] if len(node.input) > 2 and node.input[2] else []
-    for other in draft.proto.graph.node:
-        if other.name in link.shifts:
-            index = next(i for i, x in enumerate(other.input) if x in draft.constants)
-            biases.append((other, index))
-    for owner, index in biases:
-        name = draft.own_bias(owner, index)
+    if isinstance(layer, Affine):
+        places = [(draft.nodes[name], index) for name, index in layer.places]
+    else:
+        values = draft.array(layer.weight)
+        draft.put(layer.weight, values * _along(factors, values.ndim, layer.out_axis))
+        node = draft.makers[layer.output]
+        places = [(node, 2)] if len(node.input) > 2 and node.input[2] else []
+        for name in link.shifts:
+            adding = draft.nodes[name]
+            index = next(i for i, x in enumerate(adding.input) if x in draft.constants)
+            places.append((adding, index))
+    for owner, index in places:
+        name = draft.own_constant(owner, index)
         # a Gemm's bias may be one number for all channels: the product spreads it out
         draft.put(name, draft.array(name) * factors)
 

@@ -31,6 +31,9 @@ BIAS_CORRECTION = "bias-correction"
 Peaks = Mapping[str, NDArray[np.float32]]  # tensor → largest magnitude of each channel
 
 
+Rows = Mapping[str, NDArray[np.float32]]  # tensor → some of its rows [n, channels]
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """What a transform made of a model."""
@@ -53,6 +56,19 @@ class Transform(Protocol):
     kind: ClassVar[str]  # the name that it is registered under
 
     def apply(self, prepared: Prepared, peaks: Peaks) -> Applied: ...
+
+
+@runtime_checkable
+class MeasuringTransform(Transform, Protocol):
+    """A transform that may want rows of what flows into matrix products (calibration/input_rows).
+
+    `measures` says whether these settings do; `apply` must do without.
+    """
+
+    @property
+    def measures(self) -> bool: ...
+
+    def apply_measured(self, prepared: Prepared, peaks: Peaks, rows: Rows) -> Applied: ...
 
 
 def parse_transform(code: str) -> Transform:

@@ -54,6 +54,7 @@ class LocalExecutor:
         self._running: dict[int, tuple[Handle, Ticket]] = {}  # by the ticket's number
         self._is_alone = False  # the one that runs must have the machine for itself
         self._finished: list[Done] = []
+        self._repeated: set[int] = set()  # jobs whose worker has died once
         self._submitted = 0
 
     def submit(self, job: Job, *, alone: bool = False) -> Handle:
@@ -67,10 +68,15 @@ class LocalExecutor:
         self._feed()
         if not self._finished and not self._running and self._queue:
             self._finished.append(self._run_fresh(self._queue.popleft()))
-        if not self._finished:
+        repeated = True
+        while repeated and not self._finished:
+            repeated = False
             for ticket in self._pool.wait(timeout_s):
                 handle, _ = self._running.pop(ticket.number)
-                self._finished.append(_done(handle, ticket))
+                if self._tried_again(handle, ticket):
+                    repeated = True
+                else:
+                    self._finished.append(_done(handle, ticket))
             self._feed()
         finished, self._finished = self._finished, []
         return finished
@@ -93,6 +99,21 @@ class LocalExecutor:
     def close(self) -> None:
         self._queue.clear()
         self._pool.close()
+
+    def _tried_again(self, handle: Handle, ticket: Ticket) -> bool:
+        """Return whether a job whose worker died runs once more: only a second death is its fault.
+
+        The system ends processes when memory is short, and so do people.
+        """
+        died = ticket.failure is not None and ticket.failure.stage == "crash"
+        if not died or handle.number in self._repeated:
+            return False
+        self._repeated.add(handle.number)
+        again = self._pool.submit(ticket.job)
+        if ticket.stopping:
+            self._pool.stop(again)
+        self._running[again.number] = (handle, again)
+        return True
 
     def _feed(self) -> None:
         """Hand jobs to the pool in their order; one that must be alone waits for all before it."""

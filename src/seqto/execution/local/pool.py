@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seqto import errors
-from seqto.errors import ConfigError, DeviceError, SeqtoError
+from seqto.errors import DeviceError, SeqtoError
 from seqto.execution.local.frames import Frame, Wire
 from seqto.execution.local.worker_process import serve
 from seqto.records import Failure, Json
@@ -77,8 +77,6 @@ class Pool:
     ) -> None:
         if size < 1:
             raise ValueError(f"a pool of {size} workers")
-        if memory_bytes is not None and not os.path.exists("/proc/self/statm"):
-            raise ConfigError("device.memory_mb needs Linux's /proc: leave it out on this system")
         self._target = target
         self._setup = json.loads(json.dumps(setup))  # a copy, and proof that it can travel
         self.size = size
@@ -368,6 +366,8 @@ class _Worker:
 
     def has_exited(self) -> bool:
         """Looks without reaping: while unreaped, the group's number belongs to nobody else."""
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return self._process.poll() is not None
         try:
             how = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, self.pid, how) is not None
@@ -402,7 +402,10 @@ def _held_bytes(pid: int) -> int:
     """Memory of a process and its descendants that the system cannot take back.
 
     Resident minus file-backed: the memory-mapped samples, which all workers share, do not count.
+    Only Linux tells the two apart; elsewhere all that is resident counts.
     """
+    if not os.path.exists("/proc/self/statm"):
+        return _resident_bytes(pid)
     try:
         resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -413,6 +416,18 @@ def _held_bytes(pid: int) -> int:
         with contextlib.suppress(OSError):  # a thread that has just ended
             children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
             held += sum(_held_bytes(int(child)) for child in children)
+    return held
+
+
+def _resident_bytes(pid: int) -> int:
+    import psutil
+
+    held = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                held += one.memory_info().rss
     return held
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -9,7 +10,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
@@ -19,6 +19,9 @@ from seqto.execution.local.frames import Frame, Wire
 from seqto.records import Failure, Json
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+MOST_FILES = 1 << 16  # open files of a process that has just begun, generously
 
 
 class Channel:
@@ -142,7 +145,8 @@ def _post_sentry(pipe_fd: int) -> None:
         return
     try:
         os.closerange(0, pipe_fd)
-        os.closerange(pipe_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        # where there is no limit, macOS gives a number that would take hours to count to
+        os.closerange(pipe_fd + 1, min(os.sysconf("SC_OPEN_MAX"), MOST_FILES))
         os.read(pipe_fd, 1)
     finally:
         os.killpg(0, signal.SIGKILL)
@@ -151,7 +155,7 @@ def _post_sentry(pipe_fd: int) -> None:
 
 def _die_with_main(main_pid: int) -> None:
     """Linux: the kernel kills this process when main's thread ends; the sentry does the rest."""
-    if sys.platform == "linux":
+    with contextlib.suppress(AttributeError, OSError):  # other systems have the sentry alone
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != main_pid:  # main exited before prctl was called
         _kill_own_group()

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from seqto import plugins
 from seqto.errors import ModelError
+from seqto.files import read_path
 from seqto.model.sources.source import Source
 
 PATH_KINDS = ("file", "folder")  # given as a path, without their name before a colon
@@ -32,7 +32,7 @@ def parse_source(text: str, **settings: Any) -> Source:
             f"model {text!r} is an address; download the file and give its path, "
             "or name a repository of the hub as hub:OWNER/NAME"
         )
-    path = Path(text)
+    path = read_path(text, "model")
     if path.is_dir():
         return _source(plugins.find(plugins.SOURCES, "folder"), text)
     if any(sign in path.name for sign in "*?[") and not path.exists():

@@ -20,6 +20,12 @@ class File:
         path = Path(self.path)
         if path.is_dir():
             raise ModelError(f"model {self.path!r} is a folder; give one of the files in it")
+        if path.is_symlink() and not path.exists():
+            raise ModelError(
+                f"model {self.path!r} is a link to {str(path.readlink())!r}, which does not exist"
+            )
+        if path.exists() and not path.is_file():
+            raise ModelError(f"model {self.path!r} is no regular file; give an .onnx file")
         if not path.is_file():
             raise ModelError(f"model {self.path!r} does not exist{_hint(path)}")
         yield Fetched(path.stem, str(path), {"kind": "file", "path": str(path)})

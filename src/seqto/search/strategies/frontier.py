@@ -1,21 +1,24 @@
 """Choose each layer's scheme: probe, price, walk the trade-off, confirm, refine.
 
-1. The fully quantized model of the papers, and a good uniform plan under every transform of the
-   float model and with bias correction: the transforms that leave the least damage are kept.
+1. The fully quantized model of the papers, and a good uniform plan. Where that loses too much to
+   be useful, the layers that must stay float are looked for (culprits.py), and stay float in the
+   uniform plans that follow. Then the uniform plan under every transform of the float model and
+   with bias correction: the transforms that leave the least damage are kept.
 2. Anchors: uniform plans of each scheme, on real samples.
-3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output.
+3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output. Of large
+   models groups of layers, taken apart where they hurt (probing.py).
 4. A noise model is fitted (noise_model.py) and corrected by the anchors; with exact bytes and
    profiled milliseconds it prices any plan in microseconds.
 5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
    noise + bytes + time; contiguous regions are flipped as a whole where that pays.
 6. Plans of the predicted front are confirmed on the evaluation samples. Then come rounds of plans
-   that aim at what a user asks for (the fastest and the smallest within the tolerated loss, the
+   for what a user asks for (the fastest and the smallest within the tolerated loss, the
    best that is no larger than plain int8), with what the trials so far have taught about damage,
    and of neighbours of the measured front: the swaps that the model expects to pay most. Last, a
    few plans close in on the fastest that will do.
 
 Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
-smooth, while the loss on a few hundred samples moves in steps and rewards luck.
+smooth, while the loss on a few hundred samples moves in steps and favours chance.
 """
 
 from __future__ import annotations
@@ -34,14 +37,15 @@ from seqto.records import EVALUATION
 from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
+from seqto.search.strategies.culprits import culprits, without
 from seqto.search.strategies.latency_fit import float_ms, with_fitted_latency
 from seqto.search.strategies.noise_model import (
     Descent,
     NoiseModel,
     Schemes,
-    derived_from,
     fit,
 )
+from seqto.search.strategies.probing import probe
 from seqto.search.strategies.targets import (
     bisect_fastest,
     byte_limit,
@@ -49,7 +53,7 @@ from seqto.search.strategies.targets import (
     target_plans,
     unpriced_bytes,
 )
-from seqto.search.strategies.uniform_plans import anchors, good_uniform
+from seqto.search.strategies.uniform_plans import anchors, plain_uniform
 from seqto.search.strategy import Answers, Ask, Need
 from seqto.selection.objectives import need_timing
 from seqto.selection.pareto import front
@@ -61,9 +65,6 @@ HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 BATCH = 8
 
 
-PROBE_BATCH = 64
-
-
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """Ends by itself after about `confirm` + `rounds` · `refine` trials; a budget may be less."""
@@ -71,6 +72,7 @@ class Frontier:
     objectives: tuple[str, ...] = ("loss", "size", "latency")
     tolerance: float = TOLERANCE  # loss that the user puts up with
     needs: ClassVar[frozenset[Need]] = frozenset((Need.WIDE_CHOICES, Need.LATENCY_TABLE))
+    plans_for: ClassVar[frozenset[str]] = frozenset(("loss", "size", "latency"))
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
@@ -81,9 +83,13 @@ class Frontier:
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: dict[str, Trial] = {}
-        float_model = yield from self._choose_float_model(space, known)
-        yield from self._run(anchors(space, float_model, timed=self.timed), known)
-        damage = yield from self._probe(space, float_model)
+        kept = yield from self._kept_float(space, known)
+        float_model = yield from self._choose_float_model(space, known, kept)
+        plans = anchors(space, float_model, timed=self.timed, kept_float=kept)
+        yield from self._run(plans, known)
+        damage = yield from probe(
+            space, float_model, uniform_damage=least_damage(known, space, kept)
+        )
         profiled = with_anchor_scale(fit(space, damage), known.values(), float_model)
         model = with_fitted_latency(profiled, known.values())
         swept = self._sweeps(model)
@@ -118,45 +124,38 @@ class Frontier:
             trials = yield asked
             known.update({t.plan.key: t for t in trials})
 
-    def _choose_float_model(
+    def _kept_float(
         self, space: Space, known: dict[str, Trial]
+    ) -> Generator[Ask, Answers, tuple[str, ...]]:
+        """Return the layers without which the good uniform plan is of use; none if it is as is."""
+        plain = plain_uniform(space)
+        first = [(space.fully_quantized, "fully quantized"), (Plan.of(plain), "good uniform")]
+        yield from self._run(first, known)
+        trial = known.get(Plan.of(plain).key)
+        if trial is None or not is_hopeless(trial):
+            return ()
+        return (yield from culprits(space.layers, plain, Plan()))
+
+    def _choose_float_model(
+        self, space: Space, known: dict[str, Trial], kept: Sequence[str]
     ) -> Generator[Ask, Answers, Plan]:
         """Return the transforms that leave the good uniform plan the least damage.
 
         They are a plan without schemes. All are compared with plain rounding: only what wins is
         worth rounding for the output.
         """
-        uniform = good_uniform(space)
-        base = Plan.of({name: s.without_output_rounding() for name, s in uniform.items()})
+        base = Plan.of(without(plain_uniform(space), kept))
         options = [Plan.of({}, t) for t in space.transforms if t]
         corrected = [dataclasses.replace(p, correct_bias=True) for p in [Plan(), *options]]
+        note = f"good uniform, {len(kept)} float" if kept else "good uniform"
         plans = [
-            (p.with_schemes(base.as_dict()), f"good uniform, {' + '.join(p.transform_codes)}")
+            (p.with_schemes(base.as_dict()), f"{note}, {' + '.join(p.transform_codes)}")
             for p in dict.fromkeys([*options, *corrected])
         ]
-        first = [(space.fully_quantized, "fully quantized"), (base, "good uniform")]
-        yield from self._run([*first, *plans], known)
+        yield from self._run([(base, note), *plans], known)
         tried = [base, *(p for p, _ in plans)]
         found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
         return tried[min(found)[1]].with_schemes({})
-
-    def _probe(
-        self, space: Space, float_model: Plan
-    ) -> Generator[Ask, Answers, dict[tuple[str, Scheme], float]]:
-        asked = [
-            (layer.name, scheme)
-            for layer in space.layers
-            for scheme in space.menu[layer.name]
-            if not scheme.is_float  # half precision is exact enough not to be asked
-            and derived_from(scheme) not in space.menu[layer.name]
-        ]
-        damage: dict[tuple[str, Scheme], float] = {}
-        for start in range(0, len(asked), PROBE_BATCH):
-            batch = asked[start : start + PROBE_BATCH]
-            plans = tuple(float_model.with_schemes({name: scheme}) for name, scheme in batch)
-            trials = yield Ask(plans, probe=True)
-            damage.update({key: damage_of(trial) for key, trial in zip(batch, trials, strict=True)})
-        return damage
 
     # ----------------------------------------------------------------------------------- sweeps
 
@@ -331,19 +330,22 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
     """Scale each scheme's weight noise so that its uniform plan costs what was measured.
 
     Saturating kernels err in one direction, so their errors add up faster than squares do;
-    only a plan with many such layers shows it.
+    only a plan with many such layers shows it. Plans of no use say nothing: an output that is
+    destroyed is not destroyed by the weights.
     """
     scale: dict[Scheme, float] = {}
+    stored = {x.name for x in model.space.layers if x.storage}
     for trial in trials:
-        schemes = {s for _, s in trial.plan.schemes if s.weight is not None}
+        named = [(n, s) for n, s in trial.plan.schemes if n not in stored]
+        schemes = {s for _, s in named if s.weight is not None}
         alike = {s.without_output_rounding() for s in schemes}
-        if trial.error is not None or len(alike) != 1:
+        if trial.error is not None or len(alike) != 1 or is_hopeless(trial):
             continue
         if trial.plan.with_schemes({}) != float_model:
             continue
         plan = scheme_by_layer(model.space, trial.plan)
         noise = model.prices(plan)[0]
-        own = sum(model.weight.get(key, 0.0) for key in plan.items())
+        own = sum(model.weight.get(key, 0.0) for key in plan.items() if key[0] not in stored)
         if own > 0:
             scale |= dict.fromkeys(schemes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
     weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}
@@ -364,8 +366,18 @@ def clamp_damage(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
 
 def hopeless_damage(trials: Iterable[Trial]) -> float:
     """The smallest damage at which a known trial loses too much to be useful."""
-    bad = [damage_of(t) for t in trials if t.loss is not None and t.loss.value > HOPELESS_LOSS]
-    return min(bad, default=np.inf)
+    return min((damage_of(t) for t in trials if is_hopeless(t)), default=np.inf)
+
+
+def least_damage(known: Mapping[str, Trial], space: Space, kept: Sequence[str]) -> float:
+    """Damage of the uniform plan that the search starts from, under its best transform."""
+    schemes = Plan.of(without(plain_uniform(space), kept)).schemes
+    return min(damage_of(t) for t in known.values() if t.plan.schemes == schemes)
+
+
+def is_hopeless(trial: Trial) -> bool:
+    """Whether a trial loses too much to be useful."""
+    return trial.loss is not None and trial.loss.value > HOPELESS_LOSS
 
 
 def spread_points(points: Sequence[Sequence[float]], count: int) -> list[int]:

@@ -14,6 +14,7 @@ input and output stay quantized (squeezenet's first stretch shows it).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,9 +25,10 @@ from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import S4, S8, Arithmetic
+from seqto.schemes.types import P8, S4, S7, S8, U8, Arithmetic
 from seqto.schemes.weight_only import WeightOnly
 from seqto.search.space import Space
+from seqto.search.strategies.derived_noise import derived_noise, is_derived
 
 PAIR_BYTES = 90  # Q and DQ nodes with their scale and zero point
 
@@ -114,6 +116,7 @@ class Descent:
     def __init__(self, model: NoiseModel, byte_price: float, ms_price: float) -> None:
         self.model = model
         self.rates = (1.0, byte_price, ms_price)
+        self.has_static = any(is_static(s) for menu in model.space.menu.values() for s in menu)
         self.touches = {x.name: tuple({*x.inputs, x.output}) for x in model.space.layers}
         self.own = {
             (name, scheme): self._cost(model.own(name, scheme))
@@ -155,6 +158,8 @@ class Descent:
 
     def _flip_region(self, plan: Schemes) -> bool:
         """Turn the contiguous stretch that gains most to float or to static, if any gains."""
+        if not self.has_static:
+            return False
         names = list(self.touches)
         best_gain, best_end = -1e-12, (0, 0, False)
         for static in (False, True):
@@ -217,20 +222,27 @@ def fit(space: Space, damage: Mapping[tuple[str, Scheme], float]) -> NoiseModel:
         weight[(name, scheme)] = max(0.0, share)
     for layer in space.layers:
         for scheme in space.menu[layer.name]:
-            source = derived_from(scheme)
+            source = derived_from(scheme, exact=space.exact_products)
             known = None if source is None else weight.get((layer.name, source))
+            if known is None and is_derived(space, layer.name, scheme):
+                known = derived_noise(space, layer.name, scheme, weight)
             if known is not None:
                 weight.setdefault((layer.name, scheme), known)
     return NoiseModel(space, noise_of, weight, {t: tuple(r) for t, r in readers.items()}, producer)
 
 
-def derived_from(scheme: Scheme) -> Scheme | None:
+def derived_from(scheme: Scheme, *, exact: bool = False) -> Scheme | None:
     """Return the scheme whose weight noise this one shares, or None.
 
     Four bits are the same integers whether floats or integers flow in, and too small to saturate
-    a kernel.
+    a kernel. Where products are added exactly, other eight-bit weights have nothing to win: u8 ones
+    are about as fine as s8 ones, and those that cannot saturate no finer.
     """
-    if not isinstance(scheme, StaticInt) or scheme.weight is not S4:
+    if not isinstance(scheme, StaticInt):
+        return None
+    if exact and scheme.weight in (U8, P8, S7):
+        return dataclasses.replace(scheme, weight=S8)
+    if scheme.weight is not S4:
         return None
     return WeightOnly(S4, per_channel=scheme.per_channel, rounding=scheme.rounding)
 

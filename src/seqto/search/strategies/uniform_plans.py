@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Sequence
 
 from seqto.assembly.plan import Plan
 from seqto.records import Layer
+from seqto.schemes.dynamic_int import DynamicInt
+from seqto.schemes.nbit import NBit
 from seqto.schemes.scheme import FP32, Scheme
 from seqto.schemes.static_int import StaticInt
 from seqto.schemes.types import P8, S7, S8, U8, Arithmetic, IntType
@@ -16,31 +19,49 @@ from seqto.search.strategies.noise_model import Schemes, is_static
 WEIGHTLESS = StaticInt(None, U8)  # of layers without weights
 
 
-def anchors(space: Space, float_model: Plan, *, timed: bool = False) -> list[tuple[Plan, str]]:
+def anchors(
+    space: Space, float_model: Plan, *, timed: bool = False, kept_float: Collection[str] = ()
+) -> list[tuple[Plan, str]]:
     """Plans that anybody would try first: the search must not miss them.
 
-    With time among the objectives, also one that tells what changing between floats and integers
-    costs: every other layer.
+    Layers of `kept_float` have no integers in any of them. With time among the
+    objectives, also one that tells what changing between floats and integers costs: every other
+    layer.
     """
-    plans = [
-        (float_model.with_schemes(good_uniform(space)), "good uniform, rounded for the output")
-    ]
+    free = [x for x in space.layers if x.name not in kept_float]
+
+    def plan_of(schemes: Schemes) -> Plan:
+        return float_model.with_schemes({x.name: schemes[x.name] for x in free})
+
+    plans = [(plan_of(good_uniform(space)), "good uniform, rounded for the output")]
     menus = space.menu.values()
     uniform = dict.fromkeys(s.without_output_rounding() for menu in menus for s in menu)
     for scheme in uniform:
-        four_bits = scheme.weight is not None and scheme.weight.bits == 4
-        if scheme in (FP32, WEIGHTLESS) or four_bits or scheme.arithmetic is Arithmetic.DYNAMIC:
+        if scheme in (FP32, WEIGHTLESS) or not _is_anchor(scheme, space):
             continue
         if scheme.weight is S7 and with_weight(scheme, P8) in uniform:
             continue  # of few layers, which are in p8's uniform plan
         plan = {x.name: uniform_choice(space, x, scheme) for x in space.layers}
-        plans.append((float_model.with_schemes(plan), f"uniform {scheme}"))
-    if timed:
+        plans.append((plan_of(plan), f"uniform {scheme}"))
+    if timed and any(is_static(s) for s in uniform):
         plan = good_uniform(space)
         for layer in space.layers[::2]:
             plan[layer.name] = uniform_choice(space, layer, WeightOnly(S8))
-        plans.append((float_model.with_schemes(plan), "every other layer static"))
+        plans.append((plan_of(plan), "every other layer static"))
     return list({plan.key: (plan, note) for plan, note in plans}.values())
+
+
+def _is_anchor(scheme: Scheme, space: Space) -> bool:
+    """Eight bits, and four in blocks: uniform plans of others are of no use to anybody.
+
+    Dynamic ones are where n-bit kernels are too: in models with attention.
+    """
+    nbit = any(isinstance(s, NBit) for menu in space.menu.values() for s in menu)
+    if scheme.arithmetic is Arithmetic.DYNAMIC:
+        return nbit and scheme.weight is not None and scheme.weight.bits == 8
+    if scheme.weight is None or scheme.weight.bits == 8:
+        return True
+    return isinstance(scheme, NBit) and scheme.weight.signed
 
 
 def with_weight(scheme: Scheme, weight: IntType) -> Scheme | None:
@@ -65,13 +86,27 @@ def uniform_choice(space: Space, layer: Layer, scheme: Scheme) -> Scheme:
     options = [s for w in wanted for s in menu if s.without_output_rounding() == w]
     if not options and is_static(scheme):
         options = [s for s in menu if is_static(s)]
+    if not options and (layer.storage or layer.table) and scheme.weight is not None:
+        options = _stored_like(scheme, menu)
     return options[0] if options else menu[0]
+
+
+def _stored_like(scheme: Scheme, menu: Sequence[Scheme]) -> list[Scheme]:
+    """Tables with as many bits as a scheme's weights, or else with eight."""
+    assert scheme.weight is not None
+    return [
+        s
+        for bits in (scheme.weight.bits, 8)
+        for s in menu
+        if s.weight is not None and s.weight.bits == bits
+    ]
 
 
 def good_uniform(space: Space) -> Schemes:
     """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel.
 
-    Without integer kernels to choose from: weight-only, eight bits.
+    Where products are added exactly: s8 weights, which have the faster kernels. Without
+    static kernels to choose from: dynamic, n-bit or weight-only, eight bits.
     """
     plan = {}
     for layer in space.layers:
@@ -79,11 +114,21 @@ def good_uniform(space: Space) -> Schemes:
         static = [s for s in menu if is_static(s)]
         options = [
             s
-            for first in ((S8, U8) if layer.depthwise else (U8, S8))
+            for first in ((S8, U8) if layer.depthwise or space.exact_products else (U8, S8))
             for s in static
             if (s.weight or s.activation) is first
         ]
         options += static
-        options += [s for s in menu if isinstance(s, WeightOnly) and s.weight is S8]
+        for kind, weight in (
+            (DynamicInt, S8 if space.exact_products else P8),
+            (NBit, S8),
+            (WeightOnly, S8),
+        ):
+            options += [s for s in menu if isinstance(s, kind) and s.weight is weight]
         plan[layer.name] = options[0] if options else menu[-1]
     return plan
+
+
+def plain_uniform(space: Space) -> Schemes:
+    """The good uniform plan with weights rounded to the nearest."""
+    return {name: s.without_output_rounding() for name, s in good_uniform(space).items()}

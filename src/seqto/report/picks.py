@@ -1,0 +1,132 @@
+"""The picks as people read them: at most four in front, each with the question that it answers.
+
+Picks that are the same trial are one row. What was given up for a pick is said against the shown
+pick that loses a little less, by held-out figures where both have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seqto.records import Json
+from seqto.report import wording
+from seqto.selection.recommend import (
+    BALANCED,
+    DROP_IN,
+    FAST,
+    FAST_SIZE,
+    GOAL,
+    PRACTICAL,
+    SMALL,
+    TOLERANCE,
+    title_of,
+)
+from seqto.selection.speed import Speed, ends, speed_of
+from seqto.tasks.task import RELATIVE_ERROR
+from seqto.text import percent, size, times
+
+Report = Mapping[str, Any]
+
+MOST = 4  # picks that are shown in front
+
+
+def pick_rows(report: Report) -> list[Json]:
+    """Return one row for each recommended trial, in the order in which they are shown."""
+    trials: dict[int, list[str]] = {}
+    recommended = report["recommended"]
+    order = [*(p for p in PRACTICAL if p in recommended), *recommended]
+    for pick in dict.fromkeys(order):
+        trials.setdefault(recommended[pick], []).append(pick)
+    numbers = list(trials)
+    shown = [t for n in numbers[:MOST] if (t := wording.trial_of(report, n)) is not None]
+    rows = []
+    for place, (number, picks) in enumerate(trials.items()):
+        trial = wording.trial_of(report, number)
+        rows.append(
+            {
+                "trial": number,
+                "picks": picks,
+                "title": ", ".join(title_of(pick) for pick in picks),
+                "question": question(report, picks[0]),
+                "shown": place < MOST,
+                "given_up": "" if trial is None else given_up(report, trial, shown, trials),
+            }
+        )
+    return rows
+
+
+def question(report: Report, pick: str) -> str:
+    """Return the question that a pick answers."""
+    noun = wording.changed_noun(report)
+    tolerated = report["settings"].get("search", {}).get("tolerance", TOLERANCE)
+    within = f"within {percent(tolerated)} {noun}"
+    fewest = f"{'lowest' if noun == RELATIVE_ERROR else 'fewest'} {noun}"
+    return {
+        GOAL: f"what you asked for: {wording.goal_text(report)}",
+        BALANCED: f"the best compromise of {_listed(report)}, {within}",
+        DROP_IN: f"as small as int8, no slower than float, {fewest}",
+        SMALL: f"the smallest file {within}",
+        FAST: f"the fastest {within}, at most {percent(FAST_SIZE - 1)} larger than int8",
+        "loss": f"{fewest} of all",
+        "size": "the smallest file, whatever it loses",
+        "latency": "the fastest, whatever it loses",
+    }.get(pick, f"{title_of(pick)}, whatever it loses")
+
+
+def _listed(report: Report) -> str:
+    names = [n.replace("_", " ") for n in report["ranked_by"]]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def given_up(
+    report: Report, trial: Json, shown: Sequence[Json], titles: Mapping[int, Sequence[str]]
+) -> str:
+    """'0.6 points more changed answers than drop-in for 0.7 MB less'; against float for the best.
+
+    Empty where a figure is missing.
+    """
+    noun = wording.changed_noun(report)
+    others = [o for o in shown if o["number"] != trial["number"] and _less(o, trial) > 0]
+    if others:
+        rival = min(others, key=lambda o: _less(o, trial))
+        name = title_of(titles[rival["number"]][0])
+        more = f"{_less(rival, trial) * 100:.1f} points more {noun} than {name}"
+        won = _won(trial, rival)
+        return f"{more} for {won}" if won else f"{more}, and neither smaller nor faster"
+    loss, _ = wording.held_out(trial)
+    baseline = report["baseline"]
+    if loss is None or not baseline:
+        return ""
+    return f"{percent(loss['value'])} {noun} for {_won_from_float(trial, baseline)}"
+
+
+def _less(other: Json, trial: Json) -> float:
+    """How much less of the answers the other one changes, on samples that both have seen."""
+    ours, theirs = wording.held_out(trial), wording.held_out(other)
+    pair = (ours[0], theirs[0]) if ours[1] and theirs[1] else (trial["loss"], other["loss"])
+    if pair[0] is None or pair[1] is None:
+        return 0.0
+    return float(pair[0]["value"] - pair[1]["value"])
+
+
+def _won(trial: Json, rival: Json) -> str:
+    parts = []
+    if trial["size_bytes"] and trial["size_bytes"] < rival["size_bytes"]:
+        parts.append(f"{size(rival['size_bytes'] - trial['size_bytes'])} less")
+    ours, theirs = trial["latency_ms"], rival["latency_ms"]
+    # only where the intervals lie apart: else the clock cannot tell the two
+    if ours and theirs and ends(ours)[1] < ends(theirs)[0]:
+        parts.append(f"{times(theirs['ratio'] / ours['ratio'])} the speed")
+    return " and ".join(parts)
+
+
+def _won_from_float(trial: Json, baseline: Json) -> str:
+    parts = []
+    saved = baseline["size_bytes"] - trial["size_bytes"]
+    if saved:
+        parts.append(f"{size(abs(saved))} {'less' if saved > 0 else 'more'} than float")
+    latency = trial["latency_ms"]
+    if latency and speed_of(latency) is Speed.FASTER:
+        parts.append(f"{times(1 / latency['ratio'])} its speed")
+    return " and ".join(parts) or "nothing that was measured"

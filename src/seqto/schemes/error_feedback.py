@@ -1,0 +1,84 @@
+"""Rounding column by column, where later columns make up for the errors of earlier ones.
+
+For a row w of a weight matrix and the Gram matrix H = XᵀX of what the weights multiply, the output
+error of rounding w to q is (w-q) H (w-q)ᵀ. Each column's error is passed on to the columns that
+are not rounded yet, by the inverse of H (Frantar et al., "GPTQ", 2022). The grid says which values
+a column may take; it knows nothing of the order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Doubles = NDArray[np.float64]
+
+
+BLOCK = 128  # columns whose errors are passed on together: the same result, better locality
+
+
+class Grid(Protocol):
+    """The integers that the weights of a matrix may take, and the values these stand for."""
+
+    def column(self, values: Doubles, index: int, data: Doubles) -> tuple[Doubles, Doubles]:
+        """Return the integers nearest to the values of column `index`, and what they stand for.
+
+        `data` holds the integers of all columns that are rounded already, NaN elsewhere.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The order in which columns are rounded, and U with inv(H) = Uᵀ U in that order."""
+
+    order: NDArray[np.int64]
+    upper: Doubles
+
+
+def factor(gram: Doubles, damping: float) -> Factor:
+    """Most important columns first, so that later ones can make up for them.
+
+    With the columns of H in reverse, L Lᵀ = H gives U = inv(L) in reverse: no inverse of H is
+    formed, which is ten times faster. `damping` is a share of the mean diagonal.
+    """
+    from scipy.linalg.lapack import dpotrf, dtrtri
+
+    diagonal = np.diag(gram)
+    dead = diagonal <= 0
+    matrix = gram + np.diag(np.where(dead, 1.0, 0.0))
+    matrix += np.eye(len(gram)) * damping * float(np.mean(np.diag(matrix)))
+    order = np.argsort(-np.diag(matrix), kind="stable")
+    backwards = order[::-1]
+    lower, failed = dpotrf(matrix[np.ix_(backwards, backwards)], lower=1, clean=1)
+    if failed:
+        raise np.linalg.LinAlgError("the damped Gram matrix is not positive definite")
+    inverse, _ = dtrtri(lower, lower=1)
+    return Factor(order, np.ascontiguousarray(inverse[::-1, ::-1]))
+
+
+def round_columns(rows: Doubles, passed: Factor, grid: Grid) -> Doubles:
+    """Return the integers of `rows`, rounded column by column with the errors passed on."""
+    upper, size = passed.upper, rows.shape[1]
+    # one column after the other is read and written: they lie together
+    work = np.asfortranarray(rows[:, passed.order])
+    data = np.full(rows.shape, np.nan, order="F")
+    for start in range(0, size, BLOCK):
+        stop = min(start + BLOCK, size)
+        errors = np.empty((rows.shape[0], stop - start), order="F")
+        for place in range(start, stop):
+            index = int(passed.order[place])
+            data[:, index], restored = grid.column(work[:, place], index, data)
+            error = (work[:, place] - restored) / upper[place, place]
+            errors[:, place - start] = error
+            work[:, place + 1 : stop] -= np.outer(upper[place, place + 1 : stop], error).T
+        work[:, stop:] -= errors @ upper[start:stop, stop:]
+    return data
+
+
+def output_error(gap: Doubles, gram: Doubles) -> float:
+    """The squared error at the output that a gap in the weights leaves."""
+    return float(((gap @ gram) * gap).sum())

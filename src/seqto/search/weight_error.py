@@ -1,0 +1,57 @@
+"""How far a scheme's weights are off, by the weights alone: no model is run.
+
+Damage at the output is, for one layer, proportional to the squared error of its weights
+(Malinovskii et al., "HIGGS", 2024): one measured scheme of few bits tells what the others of the
+layer do.
+Weights rounded for the output are compared as if rounded to the nearest: what rounding gains is
+about the same factor for all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqto.records import Layer
+from seqto.schemes import table
+from seqto.schemes.blocks import quantize_blocks
+from seqto.schemes.integers import Floats, quantize
+from seqto.schemes.nbit import NBit
+from seqto.schemes.part import Constants
+from seqto.schemes.scheme import Scheme
+from seqto.schemes.weight_only import WeightOnly
+
+OUTPUTS = 256  # of a layer that are looked at
+
+
+def weight_errors(
+    layer: Layer, schemes: tuple[Scheme, ...], constants: Constants
+) -> dict[Scheme, float]:
+    """Return the squared error over the squared weights, of schemes with integers by channel."""
+    chosen = [s for s in schemes if s.weight is not None and s.per_channel]
+    is_matrix = len(layer.weight_shape) == 2 and layer.op_type in ("MatMul", "Gemm")
+    if not chosen or not (is_matrix or layer.storage):
+        return {}
+    rows = _rows(layer, constants)
+    whole = float(np.square(rows, dtype=np.float64).sum()) or 1.0
+    return {scheme: _error(rows, scheme) / whole for scheme in chosen}
+
+
+def _rows(layer: Layer, constants: Constants) -> Floats:
+    """Return some output channels, or rows of a table, each with what it sums."""
+    if table.is_table(layer):
+        rows = table.rows_of(layer, constants)
+    else:
+        values = constants.weight(layer)
+        rows = values if constants.channel_axis(layer) == 0 else values.T
+    step = max(1, len(rows) // OUTPUTS)
+    return np.ascontiguousarray(rows[::step][:OUTPUTS])
+
+
+def _error(rows: Floats, scheme: Scheme) -> float:
+    assert scheme.weight is not None
+    block = scheme.block if isinstance(scheme, NBit | WeightOnly) else 0
+    if block:
+        q = quantize_blocks(rows, scheme.weight, axis=1, block=block)
+    else:
+        q = quantize(rows, scheme.weight, axis=0)
+    return float(np.square(rows - q.restore(), dtype=np.float64).sum())

@@ -1,0 +1,44 @@
+"""The picks as people read them."""
+
+from __future__ import annotations
+
+from synthetic import build_report, journal
+
+from seqto.report.picks import MOST, pick_rows, question
+
+
+def test_at_most_four_picks_are_shown_and_no_trial_twice() -> None:
+    report = build_report(journal(strategy="frontier"))
+    rows = report["picks"]
+    assert sum(row["shown"] for row in rows) == min(MOST, len(rows))
+    assert len({row["trial"] for row in rows}) == len(rows)
+    assert {p: r["trial"] for r in rows for p in r["picks"]} == report["recommended"]
+    assert rows[0]["picks"][0] == "balanced"
+
+
+def test_every_shown_pick_says_its_question_and_its_price() -> None:
+    report = build_report(journal(strategy="frontier"))
+    for row in report["picks"]:
+        assert row["question"]
+        assert " for " in row["given_up"] or "neither" in row["given_up"]
+
+
+def test_the_price_is_told_against_the_pick_that_loses_a_little_less() -> None:
+    report = build_report(journal(strategy="frontier", failures=0))
+    for trial, loss, size in ((1, 0.002, 300_000), (2, 0.008, 200_000), (3, 0.02, 100_000)):
+        row = report["trials"][trial]
+        row.update(size_bytes=size, report_split=None, latency_ms=None)
+        row["loss"] = {**row["loss"], "value": loss}
+    report["recommended"] = {"balanced": 2, "drop_in": 1, "small": 3}
+    said = {row["picks"][0]: row["given_up"] for row in pick_rows(report)}
+    assert said["balanced"] == "0.6 points more changed answers than drop-in for 100.0 kB less"
+    assert said["small"] == "1.2 points more changed answers than balanced for 100.0 kB less"
+    assert said["drop_in"].startswith("0.2 % changed answers for ")
+
+
+def test_the_question_uses_the_tasks_own_word() -> None:
+    report = build_report(journal())
+    report["output"] = {"changed": "boxes"}
+    assert question(report, "drop_in").endswith("fewest changed boxes")
+    report["output"] = {"changed": "relative error"}
+    assert question(report, "drop_in").endswith("lowest relative error")

@@ -1,0 +1,213 @@
+"""Bad input gets one clear line: settings, paths, pipes among files, models that never end."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nets
+import runs
+from seqto.cli.main import main
+from seqto.data.pictures import Pictures
+from seqto.errors import DataError, ModelError
+from seqto.execution.local.first_run import moved_answers
+from seqto.files import open_regular
+
+LONG = "a" * 5000
+
+
+@pytest.mark.parametrize(
+    ("assignment", "part"),
+    [
+        ("data.seed=-1", "must be at least 0"),
+        ("data.seed=1" + "0" * 400, "too large"),
+        ("data.seed=1" + "0" * 4400, "too many digits"),
+        ("search.stop_loss=nan", "not a number"),
+        ("data.max_bad_share=1" + "0" * 400, "is not a number"),
+        ("quantize.exclude=" + "[" * 5000, "nested too deeply"),
+        ("device.provider=3", "is not a text"),
+        ("device.options=3", "is not a table"),
+        ("device.threads=100000", "between 0 and 4096"),
+        ("search.treatments=2020-01-01", "is not a list of texts"),
+        (f"data.images={LONG}", "too many for a file name"),
+        ('data.images="a\\u0000b"', "null character"),
+        ("data.random=1000000000000000", "between 1 and"),
+    ],
+)
+def test_a_bad_setting_is_one_short_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, assignment: str, part: str
+) -> None:
+    nets.save(nets.residual(), tmp_path / "net.onnx")
+    words = ["tune", str(tmp_path / "net.onnx"), "--out", str(tmp_path / "run")]
+    assert main([*words, "--set", assignment]) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count("\n") == 1
+    assert len(error) < 500
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 20_000, "x = 1" + "0" * 4400, '[model]\npath = "a\\u0000b"', "\ufeff]"]
+)
+def test_a_config_that_cannot_be_read_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(text, encoding="utf-8")
+    assert main(["tune", "--config", str(config), "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_byte_order_mark_before_a_config_is_skipped(tmp_path: Path) -> None:
+    config = runs.write_config(tmp_path)
+    config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes())
+    assert main(["tune", "--config", str(config), "--out", str(tmp_path / "o"), "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("words", [["report", LONG], ["export", LONG, "-o", "x.onnx"]])
+def test_a_path_that_is_too_long_is_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(words) == 2
+    assert "too many for a file name" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_among_pictures_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    pictures = Pictures(tmp_path)
+    assert pictures.identity()["count"] == 2
+    for row in range(2):
+        with pytest.raises(DataError, match="regular file"):
+            pictures.read(row)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_in_place_of_labels_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "labels.csv")
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(DataError, match="regular file"):
+        Pictures(tmp_path, tmp_path / "labels.csv")
+
+
+def test_a_folder_is_no_regular_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"regular file|directory"):
+        open_regular(tmp_path)
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from seqto.cli.main import main;"
+        "r, w = os.pipe(); os.close(r); os.dup2(w, 1); sys.exit(main(['devices']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_an_output_that_is_full_is_one_line() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "seqto", "devices"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "seqto: cannot write to the standard output: No space left on device\n"
+
+
+def test_a_name_that_the_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "seqto", "devices"],
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def endless() -> Any:
+    """x ──▶ Loop of 2^62 turns ──▶ MatMul ──▶ y."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Add", ["v", "one"], ["w"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("w", TensorProto.FLOAT, None),
+        ],
+        [numpy_helper.from_array(np.ones(1, np.float32), "one")],
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Loop", ["turns", "yes", "x"], ["z"], body=body),
+            helper.make_node("MatMul", ["z", "m"], ["y"], name="fc"),
+        ],
+        "endless",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])],
+        [
+            numpy_helper.from_array(np.array(2**62), "turns"),
+            numpy_helper.from_array(np.array(True), "yes"),
+            numpy_helper.from_array(np.ones((4, 3), np.float32), "m"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_model_that_never_ends_is_ended(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    onnx.save(endless(), tmp_path / "net.onnx")
+    words = ["tune", str(tmp_path / "net.onnx"), "--data", "random:24", "--quiet"]
+    sizes = ["--set", "data.calibration=4", "--set", "data.evaluation=8"]
+    limit = ["--set", "device.timeout_s=2", "--out", str(tmp_path / "run")]
+    assert main([*words, *sizes, *limit]) == 2
+    assert "endless loop" in capsys.readouterr().err
+
+
+def test_a_first_run_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        moved_answers(tmp_path / "a", tmp_path / "b", tmp_path / "c", timeout_s=30)
+
+
+def test_main_leaves_a_replaced_output_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert main(["--version"]) == 0
+
+
+def test_a_model_whose_name_is_not_utf8_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """ONNX Runtime opens no such file, so a search of hours would end in its error."""
+    config = runs.write_config(tmp_path)
+    name = tmp_path / os.fsdecode(b"caf\xe9.onnx")
+    try:
+        name.write_bytes((tmp_path / "net.onnx").read_bytes())
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    words = ["tune", str(name), "--config", str(config), "--out", str(tmp_path / "run")]
+    assert main([*words, "--max-trials", "2", "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert "rename" in error
+    assert error.count("\n") == 1

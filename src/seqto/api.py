@@ -215,9 +215,12 @@ def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
 # ---------------------------------------------------------------------------------- of run folders
 
 
-def report(folder: str | Path) -> Result:
-    """Write all outputs of a run folder again, from its journal."""
-    return write_outputs(Path(folder), state_of(folder))
+def report(folder: str | Path, *, examples: bool = True) -> Result:
+    """Write all outputs of a run folder again, from its journal; with or without examples."""
+    state = state_of(folder)
+    if not examples:
+        state.examples.clear()
+    return write_outputs(Path(folder), state)
 
 
 def read_report(folder: str | Path) -> Json:

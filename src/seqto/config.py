@@ -165,6 +165,9 @@ class AnalysisSettings:
     xmodel_weight: float = _help("weight of xmodel_err in the ranking", 0.5)
     ranking: str = _help("errors (the papers') or damage (at the model's output)", "errors")
     diagnose: bool = _help("name the causes of the loss", True)
+    examples: bool = _help(
+        "show up to twelve samples on the page whose answers changed most", True, resume=True
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ ONE_OF_EACH: tuple[events.Event, ...] = (
     events.TrialTimed(3, LATENCY),
     events.FootprintMeasured(3, 2_000_000, 12.5),
     events.TrialMeasured(3, MEASURED),
+    events.ExamplesFound(3, "report", ({"name": "a.jpg", "row": 1, "form": "text"},)),
     events.StepFailed(events.TIMING, 3, "k", FAILURE),
     events.Finding("task", "look at it", ("conv",), {"share": 0.5}),
     events.RunEnded("done", 1.5),

@@ -15,9 +15,13 @@ from numpy.typing import NDArray
 import token_nets
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
+from seqto.calibration.gram import columns_of
 from seqto.calibration.statistics import Statistics
+from seqto.model.layers import list_layers
 from seqto.model.prepare import Prepared, prepare
 from seqto.schemes.scheme import FP32, Scheme, unfit
+from seqto.transforms.smooth import Smooth
 
 NETS = ("encoder", "decoder", "recurrent")
 
@@ -209,3 +213,14 @@ def test_a_mask_that_half_precision_cannot_hold_is_no_layer() -> None:
     model.graph.node.append(node)
     model.graph.output.append(onnx.helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, None))
     assert not [x for x in prepare(model).layers if x.name.startswith("/mask")]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_transforms_and_rounding_leave_tables_alone(name: str) -> None:
+    model, prepared, _ = prepared_net(name)
+    matrices = [x for x in prepared.layers if columns_of(x, prepared) is not None]
+    assert not [x for x in matrices if x.storage]
+    found = calibrate(prepared, lambda: [token_nets.tokens(model)])
+    changed = list_layers(Smooth(0.5).apply(prepared, found.peaks).proto)
+    assert [x.name for x in changed] == [x.name for x in prepared.layers]
+    assert [x.table for x in changed] == [x.table for x in prepared.layers]

@@ -11,6 +11,7 @@ import pytest
 import nets
 from picture_files import write_labelled, write_pictures
 from seqto import tune
+from seqto.api import report as seqto_report
 from seqto.errors import ConfigError
 from seqto.report import wording
 
@@ -58,6 +59,7 @@ def run(
     *,
     size: str = "letterbox = 32",
     more: str = "",
+    examples: bool = True,
     **data: str,
 ) -> dict[str, Any]:
     nets.save(model, folder / "net.onnx")
@@ -66,6 +68,7 @@ def run(
     report: dict[str, Any] = tune(
         config=folder / "tune.toml",
         out=folder / "run",
+        analysis__examples=examples,
         **{f"data__{key}": value for key, value in data.items()},
     ).report
     assert json.loads((folder / "run" / "report.json").read_text())["trials"]
@@ -89,6 +92,41 @@ def test_a_segmentation_net_is_judged_by_its_mask(tmp_path: Path) -> None:
     assert all(0 < loss < 0.3 for loss in losses)
     figures = report["trials"][0]["figures"]
     assert 0 < figures["pixels_changed"] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "form"),
+    [
+        (nets.detector(), DETECTOR, "boxes"),
+        (nets.segmenter(), SEGMENTER, "mask"),
+        (nets.segmenter(), 'kind = "classification"', "text"),
+    ],
+    ids=["boxes", "mask", "text"],
+)
+def test_the_page_shows_the_samples_that_changed_most(
+    tmp_path: Path, model: Any, task: str, form: str
+) -> None:
+    report = run(tmp_path, model, task, size="stretch = 32")
+    found = report["examples"]
+    assert found["trial"] == report["recommended"]["balanced"]
+    assert 0 < len(found["samples"]) <= 8
+    distances = [sample["distance"] for sample in found["samples"]]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] > 0
+    assert {sample["form"] for sample in found["samples"]} == {form}
+    page = tmp_path / "run" / "report.html"
+    text = page.read_text()
+    assert text.count('<figure class="example">') == len(found["samples"])
+    assert found["samples"][0]["name"] in text
+    assert "data:image/jpeg;base64," in text
+    assert seqto_report(tmp_path / "run", examples=False).report["examples"] is None
+    assert 'class="example"' not in page.read_text()
+
+
+def test_examples_can_be_left_out(tmp_path: Path) -> None:
+    report = run(tmp_path, nets.detector(), DETECTOR, more="\n", examples=False)
+    assert report.get("examples") is None
+    assert '"event":"examples"' not in (tmp_path / "run" / "journal.jsonl").read_text()
 
 
 def depth_net() -> Any:

@@ -85,7 +85,7 @@ class View:
 
 def columns_of(layer: Layer, prepared: Prepared) -> int | None:
     """Columns of the matrix that the layer's weights multiply; None where that is not simple."""
-    if not layer.weight or layer.depthwise:
+    if not layer.weight or layer.depthwise or layer.storage:
         return None
     dims = _weight_dims(layer, prepared)
     node = _node(layer, prepared)

@@ -165,7 +165,7 @@ def report(options: argparse.Namespace) -> int:
 
     folder = str(options.folder)
     if options.format == "all":
-        result = api.report(folder)
+        result = api.report(folder, examples=not options.no_examples)
         _print(terminal.summary(result.report, folder=folder))
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)

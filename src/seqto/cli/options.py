@@ -215,6 +215,9 @@ def _add_tune(commands: Any) -> None:
     group = _output_group(parser, "run folder; a folder that is given again is resumed")
     group.add_argument("--dry-run", action="store_true", help="print what would be done")
     group.add_argument("--serve", action="store_true", help="serve the live page while running")
+    group.add_argument(
+        "--no-examples", action="store_true", help="leave samples that changed out of the page"
+    )
 
 
 def _add_demo(commands: Any) -> None:
@@ -255,6 +258,9 @@ def _add_report(commands: Any) -> None:
         choices=("all", "md", "json", "csv"),
         default="all",
         help="all: write every file; md, json, csv: print (default: all)",
+    )
+    parser.add_argument(
+        "--no-examples", action="store_true", help="leave samples that changed out of the page"
     )
 
 

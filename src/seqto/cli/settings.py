@@ -26,6 +26,8 @@ def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
         if value is not None:
             overrides[option.setting] = _split(option.setting, value) if option.many else value
     overrides.update(_data_overrides(options))
+    if getattr(options, "no_examples", False):
+        overrides["analysis.examples"] = False
     overrides.update(dict(parse_assignment(text) for text in options.set))
     return overrides
 

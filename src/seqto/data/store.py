@@ -258,6 +258,15 @@ class SampleStore:
             out = {k: np.concatenate([x, *([x[-1:]] * missing)]) for k, x in out.items()}
         return Batch(out, count)
 
+    def picture(self, split: str, row: int) -> NDArray[np.uint8] | None:
+        """Return a sample as the pixels that the model sees, H×W×3 or H×W; None: no picture."""
+        first, _ = self._span(split)
+        for spec, file in zip(self.inputs, self.record["files"], strict=True):
+            if file["picture"] and self.preprocess:
+                pixels = np.asarray(self.arrays[spec.name][first + row], dtype=np.uint8)
+                return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+        return None
+
     def feed_rows(self, rows: int) -> int:
         """Rows of calibration samples to feed at once: as many as must be, or so many.
 

@@ -184,7 +184,8 @@ def evaluate(
         answers = scorer.reference.decoded.answers
         score(scorer, rows.decoded(scorer.task, 0, job.rows, reference=answers), signals)
     measured = scorer.measurement(intervals=job.intervals)
-    return Evaluated(model, measured, {**spent, "run": rows.seconds})
+    spent = {**spent, "run": rows.seconds}
+    return Evaluated(model, measured, spent, scorer.examples(job.examples))
 
 
 def _scorer(

@@ -51,6 +51,7 @@ class Evaluate:
     known: frozenset[str] = frozenset()  # contents that have been run: skip them
     intervals: bool = False  # of the drops of scores
     threads: int = 1
+    examples: int = 0  # samples with the largest distance whose answers are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,7 @@ class Evaluated:
     model: ModelMade
     measurement: Measurement
     seconds: Mapping[str, float] = field(default_factory=dict)  # assemble, load, run
+    examples: tuple[Json, ...] = ()  # {row, distance, and what the task shows}
 
 
 @dataclass(frozen=True, slots=True)

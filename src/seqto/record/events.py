@@ -213,6 +213,16 @@ class TrialMeasured(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ExamplesFound(_Event):
+    """Samples of a split whose answers a trial changes most, for people to look at."""
+
+    tag: ClassVar[str] = "examples"
+    number: int
+    split: str
+    examples: tuple[Json, ...]  # {name, row, distance, picture, and what the task shows}
+
+
+@dataclass(frozen=True, slots=True)
 class StepFailed(_Event):
     """A step beside the trials that failed and is not tried again."""
 
@@ -258,6 +268,7 @@ Event = (
     | TrialTimed
     | FootprintMeasured
     | TrialMeasured
+    | ExamplesFound
     | StepFailed
     | Finding
     | RunEnded

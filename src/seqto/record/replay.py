@@ -20,6 +20,7 @@ from seqto.record.events import (
     BaselineMeasured,
     BatchChosen,
     Event,
+    ExamplesFound,
     Finding,
     FootprintMeasured,
     Int8ProductsTested,
@@ -61,6 +62,7 @@ class RunState:
     nodes: dict[str, Json] = field(default_factory=dict)  # of a cluster, by name
     failures: list[StepFailed] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    examples: dict[int, ExamplesFound] = field(default_factory=dict)  # by trial
     ended: RunEnded | None = None  # None: still running, or going on after an end
 
     def apply(self, event: Event) -> None:  # noqa: PLR0912  (one branch for each kind)
@@ -100,6 +102,8 @@ class RunState:
                 trial = self._trial(event.number)
                 merged = {**trial.measurements, event.measurement.split: event.measurement}
                 self._put(dataclasses.replace(trial, measurements=merged))
+            case ExamplesFound():
+                self.examples[event.number] = event
             case StepFailed():
                 self.failures.append(event)
             case Finding():

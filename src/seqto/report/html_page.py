@@ -24,7 +24,7 @@ from typing import Any
 from seqto import text
 from seqto.files import write_file
 from seqto.records import Json
-from seqto.report import wording
+from seqto.report import examples, wording
 from seqto.report.columns import Column, Place, Row, columns
 from seqto.report.json_file import Writer
 from seqto.schemes.scheme import Scheme
@@ -74,6 +74,7 @@ def render(report: Mapping[str, Any], *, folder: str, live: bool = False) -> str
         "TITLE": f"{name} – seqto",
         "NAME": name,
         "SENTENCE": html.escape(wording.recommendation(report)),
+        "EXAMPLES": examples.section(report),
         "CSS": _asset("page.css"),
         "DATA": embed(page_data(report, folder=folder)),
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),

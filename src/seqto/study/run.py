@@ -27,6 +27,7 @@ from seqto.record.replay import RunState, replay
 from seqto.search.strategy import PlanningStrategy
 from seqto.selection.goal import Goal
 from seqto.study import check_saturation
+from seqto.study.examples import MOST_EXAMPLES
 from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
@@ -124,6 +125,7 @@ def _study(
         began=began,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
+        examples=MOST_EXAMPLES if setup.settings.analysis.examples else 0,
         batch=setup.settings.data.batch,
     )
 

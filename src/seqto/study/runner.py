@@ -360,9 +360,16 @@ class PlanRunner:
         return scorer.measurement(intervals=intervals)
 
     def confirm(
-        self, trials: Sequence[Trial], *, split: str = REPORT
-    ) -> Iterator[tuple[Trial, Measurement | Failure]]:
-        """Measure trials on the report split, which no search has seen, or the labelled one."""
+        self,
+        trials: Sequence[Trial],
+        *,
+        split: str = REPORT,
+        examples: Mapping[str, int] | None = None,
+    ) -> Iterator[tuple[Trial, Measurement | Failure, tuple[Json, ...]]]:
+        """Measure trials on the report split, which no search has seen, or the labelled one.
+
+        `examples`: how many samples with the largest distance to show of some plans, by key.
+        """
         if not trials:
             return
         reference = self.reference(split)
@@ -376,15 +383,17 @@ class PlanRunner:
                 self._chunk_rows(reference.rows),
                 None if self.judges_here else reference.file,
                 intervals=True,
+                examples=(examples or {}).get(trial.plan.key, 0),
             )
             running[self.executor.submit(job)] = trial
         while running:
             for done in self._wait(running, lambda: None):
                 trial = running.pop(done.handle)
                 found = self._judged_here(done, reference, rows=reference.rows, intervals=True)
+                shown: tuple[Json, ...] = ()
                 if isinstance(done.outcome, Evaluated):
-                    found = done.outcome.measurement
+                    found, shown = done.outcome.measurement, done.outcome.examples
                 if isinstance(done.outcome, Failure):
-                    yield trial, done.outcome
+                    yield trial, done.outcome, ()
                 elif found is not None:
-                    yield trial, found
+                    yield trial, found, shown

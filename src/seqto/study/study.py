@@ -22,6 +22,7 @@ from seqto.record.events import (
     REPORT_SPLIT,
     TIMING,
     Event,
+    ExamplesFound,
     FootprintMeasured,
     ProbeFinished,
     StepFailed,
@@ -31,10 +32,12 @@ from seqto.record.events import (
 from seqto.record.journal import Journal
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Latency
+from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Json, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.objectives import can_race
+from seqto.selection.recommend import recommend
+from seqto.study.examples import described
 from seqto.study.round_weights import Rounding
 from seqto.study.runner import OutOfBudget, PlanRunner
 from seqto.study.timing import Clock, Timing, with_footprint
@@ -77,8 +80,10 @@ class Study:
         began: float | None = None,
         judged: model_outputs.Judged,
         labelled_task: Task | None = None,
+        examples: int = 0,
         batch: int | None = None,
     ) -> None:
+        self.examples = examples  # of what changed, shown of the recommended trial
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
         self.all_footprints = bool({"peak_memory", "load_time"} & set(race_objectives))
@@ -292,8 +297,15 @@ class Study:
             return
         todo = [k for k in keys if split not in self.trials[k].measurements]
         todo = [k for k in todo if not self.state.has_failed(step, k)]
-        for trial, found in self.runner.confirm([self.trials[k] for k in todo], split=split):
+        wanted = dict.fromkeys(todo, self.examples) if split == REPORT else {}
+        chosen = [self.trials[k] for k in todo]
+        shown: dict[int, tuple[Json, ...]] = {}
+        for trial, found, examples in self.runner.confirm(chosen, split=split, examples=wanted):
             if isinstance(found, Failure):
                 self.note_failure(step, found, plan_key=trial.plan.key)
             else:
                 self.append(TrialMeasured(trial.number, found))
+                shown[trial.number] = examples
+        best = recommend(self.state).best
+        if best is not None and shown.get(best):
+            self.append(ExamplesFound(best, split, described(self.store, split, shown[best])))

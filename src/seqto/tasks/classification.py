@@ -16,6 +16,8 @@ from seqto.data.preprocess import sizes
 from seqto.errors import DataError
 from seqto.model import outputs as model_outputs
 from seqto.model.outputs import INTEGERS, SCORES
+from seqto.records import Json
+from seqto.tasks.example import text_example
 from seqto.tasks.task import Answers
 
 CLASS, NUMBERS, VALUES = "class", "integers", "values"  # names of an answer's values, by its kind
@@ -56,6 +58,17 @@ class Classification:
         want, got = (np.atleast_2d(a.values[name].T).T for a in (reference, answers))
         changed: NDArray[np.float64] = (~model_outputs.equal_answers(want, got)).astype(np.float64)
         return changed
+
+    def example(self, reference: Answers, answers: Answers) -> Json:
+        """Return the classes, or the first numbers, of one sample."""
+        words = []
+        for found in (reference, answers):
+            if CLASS in found.values:
+                words.append(f"class {int(found.values[CLASS][0]) - self.label_offset}")
+            else:
+                flat = next(iter(found.values.values()))[0].reshape(-1)[:8]
+                words.append(", ".join(f"{x:.4g}" for x in flat))
+        return text_example(*words)
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Accuracy and the mean F1 of the classes; nothing where the output names no class."""

@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import ConfigError
+from seqto.records import Json
 from seqto.tasks.answers import Floats, Named, Outputs, Values, named, spans
 from seqto.tasks.boxes import Boxes, areas, by_score, changed, match_boxes, nms, pooled
 from seqto.tasks.coco_map import CocoScorer, coco_scores
 from seqto.tasks.decoders import ACTIVATIONS, BOX_FORMATS, Candidates, Shape, find_decoder
+from seqto.tasks.example import box_example
 from seqto.tasks.guess_decoder import guess_decoder
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_choice, check_count, check_share, keyed
@@ -163,6 +165,13 @@ class Detection:
         """Return a function that gives the scores of some pictures; for bootstraps."""
         given = labels if isinstance(labels, Answers) else box_labels(labels)
         return CocoScorer(answers, given).scores
+
+    def example(self, reference: Answers, answers: Answers) -> Json:
+        """Return the boxes of both models in one picture."""
+        size = self.size or (USUAL_SIDE, USUAL_SIDE)
+        if self.normalised and self.size is None:
+            size = (1, 1)
+        return box_example(size, dict(reference.values), dict(answers.values))
 
     def _candidates(self, outputs: Outputs) -> Candidates:
         chosen: Named = named(outputs, self.names)

@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import ConfigError, DataError
+from seqto.records import Json
 from seqto.tasks.answers import Floats, Outputs, Values, label_values
+from seqto.tasks.example import text_example
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.sketch import STRIDED_VALUES, count_sketch
 from seqto.tasks.task import Answers
@@ -55,6 +57,12 @@ class MultiLabel:
         common, union = (a & b).sum(axis=1), (a | b).sum(axis=1)
         found: Floats = np.where(union > 0, 1.0 - common / np.maximum(union, 1), 0.0)
         return found
+
+    def example(self, reference: Answers, answers: Answers) -> Json:
+        """Return the labels of one sample by both models."""
+        given = [np.nonzero(x.values["labels"][0])[0] for x in (reference, answers)]
+        words = [", ".join(f"label {k}" for k in found[:40]) or "no label" for found in given]
+        return text_example(*words)
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return micro F1, and macro F1 over the labels that the truth or the model gives."""

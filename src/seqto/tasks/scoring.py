@@ -21,6 +21,7 @@ from seqto.tasks.intervals import bootstrap_differences, mean_interval, weighted
 from seqto.tasks.task import (
     Answers,
     CheckedTask,
+    ExampleTask,
     FigureTask,
     ResampledTask,
     SequenceTask,
@@ -327,6 +328,21 @@ class Scorer:
             damage=float(np.concatenate(self._squares).mean()) / self.reference.variance,
             stopped_early=self.stopped and not self.complete,
         )
+
+    def examples(self, most: int) -> tuple[Json, ...]:
+        """Return up to `most` samples with the largest distance, as the task shows them."""
+        if not isinstance(self.task, ExampleTask) or not self._answers or most < 1:
+            return ()
+        distances, answers = np.concatenate(self._distances), Answers.joined(self._answers)
+        want = self.reference.decoded.answers.without_details()
+        found = []
+        for place in np.argsort(-distances, kind="stable")[:most]:
+            if distances[place] <= 0:
+                break
+            row = int(self.order[place])
+            shown = self.task.example(want.take(np.array([row])), answers.take(np.array([place])))
+            found.append({"row": row, "distance": round(float(distances[place]), 4), **shown})
+        return tuple(found)
 
     def _drops(
         self, want: Answers, answers: Answers, labels: Any, names: Mapping[str, float]

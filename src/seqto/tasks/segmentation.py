@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqto.errors import ConfigError, ModelError
+from seqto.records import Json
 from seqto.tasks.answers import Floats, Outputs, Values, label_values
+from seqto.tasks.example import mask_example
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_choice, check_count, keyed
 from seqto.tasks.sketch import STRIDED_VALUES, strided
@@ -104,6 +106,10 @@ class Segmentation:
         """Return the share of pixels that changed, per sample."""
         changed = reference.values["mask"] != answers.values["mask"]
         return {"pixels_changed": changed.reshape(len(changed), -1).mean(axis=1)}
+
+    def example(self, reference: Answers, answers: Answers) -> Json:
+        """Return both masks of one sample."""
+        return mask_example(reference.values["mask"][0], answers.values["mask"][0])
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return mIoU: of an object, the mean over pictures; of classes, over the classes.

@@ -186,6 +186,13 @@ class ResampledTask(Protocol):
 
 
 @runtime_checkable
+class ExampleTask(Protocol):
+    """A task that shows one sample's answers to people, in a form of tasks/example.py."""
+
+    def example(self, reference: Answers, answers: Answers) -> Json: ...
+
+
+@runtime_checkable
 class CheckedTask(Protocol):
     """A task that says what is doubtful about a model's outputs."""
 

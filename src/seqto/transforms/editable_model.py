@@ -33,6 +33,9 @@ class Weighted:
     rank: int  # of its input, 0 where it is not fixed
 
 
+SHARED = "its weights are a table that an embedding reads too"
+
+
 class EditableModel:
     """A copy of a prepared model: look-ups, and weights that can be changed."""
 
@@ -52,9 +55,11 @@ class EditableModel:
         self.shapes = _shapes(self.proto)
         self._changed: dict[str, Floats] = {}
         self._inserted: dict[str, list[Any]] = {}
-        layers = [x for x in prepared.layers if x.weight]
+        layers = [x for x in prepared.layers if x.weight and not x.storage]
         self.nodes = {n.name: n for n in graph.node}
-        self.weighted = {x.name: self._weighted(self.nodes[x.nodes[0]]) for x in layers}
+        self.weighted = {
+            x.name: SHARED if x.table else self._weighted(self.nodes[x.nodes[0]]) for x in layers
+        }
 
     def array(self, name: str) -> Floats:
         """A constant's present values. Doubles: many small steps cost one rounding only."""

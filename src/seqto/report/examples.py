@@ -1,0 +1,216 @@
+"""Examples of what changed, as a section of the page: float's answer beside the recommended one's.
+
+A task shows a sample in one of three forms (tasks/example.py): boxes over the picture, a mask over
+the picture, or two texts. The section is plain HTML and SVG without a script. Everything in it
+comes from a journal, which strangers may have written: texts are escaped, numbers are numbers, and
+what is no base64 is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import html
+import math
+import re
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.records import Json
+from seqto.report import wording
+from seqto.tasks.boxes import Boxes, match_boxes
+from seqto.tasks.example import BOXES, MASK, TEXT, mask_pixels
+from seqto.text import percent, plain, shorten
+
+SAME_BOX = 0.5  # IoU from which two boxes of a class are drawn as the same
+SIDES = ("float", "candidate")
+TITLES = {"float": "float", "candidate": "recommended"}
+# of classes 1, 2, 3, …; they are used in turn
+COLOURS = ((214, 39, 40), (31, 119, 180), (44, 160, 44), (255, 127, 14), (148, 103, 189))
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+
+
+def section(report: Mapping[str, Any]) -> str:
+    """Return the section, or nothing where the run has no examples."""
+    found = report.get("examples")
+    if not isinstance(found, Mapping) or not found.get("samples"):
+        return ""
+    drawn = [figure(i, sample, report) for i, sample in enumerate(found["samples"])]
+    figures = "\n".join(text for text in drawn if text)
+    if not figures:
+        return ""
+    what = html.escape(wording.changed(report))
+    return (
+        '<section id="examples" aria-labelledby="h-examples">\n'
+        '  <h2 id="h-examples">What changed</h2>\n'
+        f'  <p class="hint">Samples with the largest share of {what} in trial '
+        f"{int(found['trial'])}, of {html.escape(str(found['split']))} samples that no search has "
+        "seen: the float model's answer on the left, the recommended model's on the right.</p>\n"
+        f'  <div class="examples">\n{figures}\n  </div>\n</section>\n'
+    )
+
+
+def figure(number: int, sample: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    """Return one sample's figure, or nothing where it cannot be drawn."""
+    draw = FORMS.get(str(sample.get("form")))
+    try:
+        pair = draw(number, sample) if draw else None
+        share = percent(float(sample["distance"]))
+    except (KeyError, TypeError, ValueError, OverflowError, zlib.error):
+        return ""
+    if pair is None:
+        return ""
+    name = html.escape(shorten(plain(str(sample.get("name", ""))), 60))
+    sides = "".join(
+        f'<div><span class="side">{TITLES[side]}</span>{text}</div>'
+        for side, text in zip(SIDES, pair, strict=True)
+    )
+    what = html.escape(wording.changed(report))
+    return (
+        f'<figure class="example"><div class="pair">{sides}</div>'
+        f"<figcaption>{name} · {share} {what}</figcaption></figure>"
+    )
+
+
+# -------------------------------------------------------------------------------------- the forms
+
+
+def _boxes(number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
+    height, width = (_positive(side) for side in sample["size"])
+    found = [_table(sample[side]) for side in SIDES]
+    pairs = match_boxes(*found, match=SAME_BOX)
+    matched = [{pair[place] for pair in pairs} for place in (0, 1)]
+    drawn = []
+    for place, boxes in enumerate(found):
+        shapes = [
+            _box(boxes, k, same=k in matched[place], unit=max(height, width))
+            for k in range(len(boxes))
+        ]
+        drawn.append(_svg(number, sample, (height, width), "".join(shapes), first=place == 0))
+    return drawn[0], drawn[1]
+
+
+def _table(rows: Sequence[Sequence[float]]) -> Boxes:
+    table = np.array([[float(x) for x in row] for row in rows], dtype=np.float64).reshape(-1, 6)
+    if not np.isfinite(table).all():
+        raise ValueError("a box has a side that is no number")
+    return Boxes(table[:, :4], table[:, 4], table[:, 5].astype(np.int64))
+
+
+def _box(boxes: Boxes, k: int, *, same: bool, unit: float) -> str:
+    x1, y1, x2, y2 = (float(x) for x in boxes.boxes[k])
+    kind = "same" if same else "other"
+    label = f"{int(boxes.classes[k])} · {float(boxes.scores[k]):.2f}"
+    return (
+        f'<rect class="{kind}" x="{x1:.1f}" y="{y1:.1f}" width="{max(0.0, x2 - x1):.1f}" '
+        f'height="{max(0.0, y2 - y1):.1f}" stroke-width="{unit / 160:.2f}"/>'
+        f'<text class="{kind}" x="{x1 + unit / 100:.1f}" y="{y1 + unit / 22:.1f}" '
+        f'font-size="{unit / 24:.1f}">{label}</text>'
+    )
+
+
+def _mask(number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
+    drawn = []
+    for place, side in enumerate(SIDES):
+        pixels = mask_pixels(dict(sample[side]))
+        height, width = pixels.shape
+        overlay = base64.b64encode(_png(_coloured(pixels))).decode()
+        shape = (
+            f'<image href="data:image/png;base64,{overlay}" width="{width}" height="{height}" '
+            'preserveAspectRatio="none"/>'
+        )
+        drawn.append(_svg(number, sample, (height, width), shape, first=place == 0))
+    return drawn[0], drawn[1]
+
+
+def _text(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
+    before, after = (str(sample[side]).split() for side in SIDES)
+    left: list[str] = []
+    right: list[str] = []
+    compared = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for kind, a, b, c, d in compared.get_opcodes():
+        for words, out in ((before[a:b], left), (after[c:d], right)):
+            text = html.escape(" ".join(plain(word) for word in words))
+            if text:
+                out.append(text if kind == "equal" else f"<mark>{text}</mark>")
+    picture = _picture(sample)
+    shown = f'<img alt="" src="{picture}">' if picture else ""
+    return f"{shown}<p>{' '.join(left)}</p>", f"{shown}<p>{' '.join(right)}</p>"
+
+
+FORMS: Mapping[str, Callable[[int, Mapping[str, Any]], tuple[str, str]]] = {
+    BOXES: _boxes,
+    MASK: _mask,
+    TEXT: _text,
+}
+
+
+# ----------------------------------------------------------------------------------- small things
+
+
+def _svg(
+    number: int, sample: Mapping[str, Any], size: tuple[float, float], shapes: str, *, first: bool
+) -> str:
+    """A drawing over the sample's picture, which is embedded once and used twice."""
+    height, width = size
+    picture = _picture(sample)
+    place = f"example-{number}"
+    below = ""
+    if picture and first:
+        below = (
+            f'<image id="{place}" href="{picture}" width="{width:g}" height="{height:g}" '
+            'preserveAspectRatio="none"/>'
+        )
+    elif picture:
+        below = f'<use href="#{place}"/>'
+    return f'<svg viewBox="0 0 {width:g} {height:g}" role="img">{below}{shapes}</svg>'
+
+
+def _picture(sample: Mapping[str, Any]) -> str:
+    given = sample.get("picture")
+    if not isinstance(given, str) or not _BASE64.fullmatch(given):
+        return ""
+    return f"data:image/jpeg;base64,{given}"
+
+
+def _positive(value: Any) -> float:
+    number = float(value)
+    if not (math.isfinite(number) and 0 < number <= 1e5):
+        raise ValueError("a picture has a side that is no size")
+    return number
+
+
+def _coloured(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Class numbers as half-transparent colours; 0 is clear."""
+    table = np.zeros((256, 4), np.uint8)
+    for k in range(1, 256):
+        table[k] = (*COLOURS[(k - 1) % len(COLOURS)], 140)
+    return table[mask]
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    """A PNG file of H×W×4 pixels."""
+    height, width, _ = pixels.shape
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    body = zlib.compress(rows.tobytes(), 9)
+    start = b"\x89PNG\r\n\x1a\n"
+    return start + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def shown_examples(number: int | None, found: Mapping[int, Any]) -> Json | None:
+    """Return the examples of the recommended trial for a report; None where there are none."""
+    event = found.get(number) if number is not None else None
+    if event is None:
+        return None
+    return {"trial": event.number, "split": event.split, "samples": list(event.examples)}

@@ -1,0 +1,70 @@
+"""How a task shows a sample's answers to people: small JSON that a page draws.
+
+{"form": "boxes", "size": [height, width], "float": [[x1, y1, x2, y2, score, class], …],
+ "candidate": […]}                           in input pixels, the strongest boxes
+{"form": "mask", "float": MASK, "candidate": MASK}
+                                             MASK: {"size": [height, width], "rows": base64 of
+                                             one byte a pixel, compressed by zlib}
+{"form": "text", "float": "…", "candidate": "…"}
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.records import Json
+
+BOXES, MASK, TEXT = "boxes", "mask", "text"
+MOST_BOXES = 30  # of one model in one picture
+MASK_SIDE = 96  # pixels that a mask is thinned to
+MOST_TEXT = 2000  # characters
+
+
+def text_example(reference: str, answer: str) -> Json:
+    """Two texts; a page marks where they differ."""
+    return {"form": TEXT, "float": reference[:MOST_TEXT], "candidate": answer[:MOST_TEXT]}
+
+
+def box_example(size: Sequence[int], reference: Json, answer: Json) -> Json:
+    """Boxes of both models; each is {boxes, scores, classes}, strongest first."""
+    return {
+        "form": BOXES,
+        "size": [int(side) for side in size],
+        "float": _rows(reference),
+        "candidate": _rows(answer),
+    }
+
+
+def _rows(found: Json) -> list[list[float]]:
+    table = np.column_stack([found["boxes"], found["scores"], found["classes"]])[:MOST_BOXES]
+    return [[round(float(x), 3) for x in row] for row in np.nan_to_num(table)]
+
+
+def mask_example(reference: NDArray[Any], answer: NDArray[Any]) -> Json:
+    """Masks of class numbers, height × width."""
+    return {"form": MASK, "float": _mask(reference), "candidate": _mask(answer)}
+
+
+def _mask(mask: NDArray[Any]) -> Json:
+    step = max(1, -(-max(mask.shape) // MASK_SIDE))
+    thin = (np.asarray(mask[::step, ::step], dtype=np.int64) % 256).astype(np.uint8)
+    rows = base64.b64encode(zlib.compress(thin.tobytes(), 9)).decode()
+    return {"size": list(thin.shape), "rows": rows}
+
+
+def mask_pixels(mask: Json) -> NDArray[np.uint8]:
+    """Return the pixels of a MASK; ValueError where it is none."""
+    height, width = (int(side) for side in mask["size"])
+    if not (0 < height <= 4096 and 0 < width <= 4096):
+        raise ValueError("a mask has 1 to 4096 pixels a side")
+    inflate = zlib.decompressobj()
+    raw = inflate.decompress(base64.b64decode(mask["rows"], validate=True), height * width)
+    if len(raw) != height * width:
+        raise ValueError("a mask has one byte a pixel")
+    return np.frombuffer(raw, np.uint8).reshape(height, width)

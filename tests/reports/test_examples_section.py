@@ -1,0 +1,88 @@
+"""Examples on the page: drawn, escaped, and left out where a journal holds something else."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqto.report.examples import section
+from seqto.tasks.example import box_example, mask_example, mask_pixels, text_example
+
+JPEG = base64.b64encode(b"\xff\xd8 no real picture").decode()
+
+
+def page(*samples: dict[str, Any]) -> str:
+    report = {"examples": {"trial": 3, "split": "report", "samples": list(samples)}}
+    return section({**report, "output": {"changed": "boxes"}})
+
+
+def boxes(*rows: tuple[float, ...]) -> dict[str, Any]:
+    table = np.array(rows, float).reshape(-1, 6)
+    return {"boxes": table[:, :4], "scores": table[:, 4], "classes": table[:, 5]}
+
+
+def sample(shown: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": "a.jpg", "row": 0, "distance": 0.5, "picture": JPEG, **shown, **more}
+
+
+def test_a_lost_box_is_drawn_unlike_one_that_stays() -> None:
+    both = (10, 10, 40, 40, 0.9, 1)
+    shown = box_example((64, 96), boxes(both, (50, 5, 60, 15, 0.3, 2)), boxes(both))
+    text = page(sample(shown))
+    assert text.count('<rect class="same"') == 2
+    assert text.count('<rect class="other"') == 1
+    assert text.count('viewBox="0 0 96 64"') == 2
+    assert text.count(JPEG) == 1, "the picture is embedded once and used twice"
+    assert "50.0 % boxes changed" in text.replace("50 %", "50.0 %")
+
+
+def test_masks_are_kept_and_drawn() -> None:
+    mask = np.zeros((300, 200), np.uint8)
+    mask[100:200, 50:150] = 1
+    shown = mask_example(mask, 0 * mask)
+    kept = mask_pixels(shown["float"])
+    assert max(kept.shape) <= 96
+    assert kept.mean() == pytest.approx(mask.mean(), abs=0.02)
+    assert page(sample(shown)).count("data:image/png;base64,") == 2
+
+
+def test_words_that_differ_are_marked() -> None:
+    text = page(sample(text_example("the cat sat", "the dog sat"), picture=None))
+    assert "the <mark>cat</mark> sat" in text
+    assert "the <mark>dog</mark> sat" in text
+
+
+@pytest.mark.parametrize("evil", ['<img src=x onerror="a()">', "</section><script>1</script>"])
+def test_names_and_texts_are_escaped(evil: str) -> None:
+    text = page(sample(text_example(evil, "x"), name=evil, picture='" onload="a()'))
+    assert "<script" not in text
+    assert not re.search(r"<img[^>]*on(error|load)", text)
+    assert "&lt;" in text
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"form": "boxes", "size": [0, 10], "float": [], "candidate": []},
+        {"form": "boxes", "size": [10, 10], "float": [["<b>"] * 6], "candidate": []},
+        {"form": "boxes", "size": [10, 10], "float": [[1, 2]], "candidate": []},
+        {"form": "mask", "float": {"size": [9, 9], "rows": "AAAA"}, "candidate": {}},
+        {"form": "song", "float": "", "candidate": ""},
+        {"form": "text"},
+        {},
+    ],
+)
+def test_what_cannot_be_drawn_is_left_out(broken: dict[str, Any]) -> None:
+    good = sample(text_example("a", "b"))
+    text = page({"name": "x", "distance": 0.1, **broken}, good)
+    assert text.count("<figure") == 1
+    assert page({"name": "x", "distance": 0.1, **broken}) == ""
+
+
+def test_a_run_without_examples_has_no_section() -> None:
+    assert section({"examples": None}) == ""
+    assert section({}) == ""

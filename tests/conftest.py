@@ -12,7 +12,12 @@ from seqto.testing.fakes import InlineExecutor
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this test execute their jobs in this process, and draw no plots.
+    """Runs in this test execute their jobs in this process, and draw no plots."""
+    run_inline(monkeypatch)
+
+
+def run_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs execute their jobs in this process, and draw no plots.
 
     Plots are four fifths of a small run's time; tests/reports/test_plots.py looks at them.
     """
@@ -20,6 +25,8 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LocalExecutor", InlineExecutor)
     monkeypatch.setattr(
         "seqto.study.workspace.moved_answers",
-        lambda original, prepared, samples, **_limits: compare_here(original, prepared, samples),
+        lambda original, prepared, samples, *, wiring=None, **_limits: compare_here(
+            original, prepared, samples, wiring=wiring
+        ),
     )
     monkeypatch.setattr("seqto.report.plots.write_plots", lambda _folder, _report, **_writer: [])

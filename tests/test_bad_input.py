@@ -188,7 +188,7 @@ def test_a_model_that_never_ends_is_ended(
 
 def test_a_first_run_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
-        moved_answers(tmp_path / "a", tmp_path / "b", tmp_path / "c", timeout_s=30)
+        moved_answers([tmp_path / "a"], tmp_path / "b", tmp_path / "c", timeout_s=30)
 
 
 def test_main_leaves_a_replaced_output_alone(monkeypatch: pytest.MonkeyPatch) -> None:

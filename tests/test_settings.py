@@ -212,7 +212,7 @@ def test_every_setting_that_may_change_on_resume_was_one_before_or_is_said_here(
         *("search.want", "search.max_score_drop", "search.max_size", "search.min_speedup"),
         *("search.max_latency", "search.max_peak_memory"),
         *("search.tolerance", "search.objectives", "device.timeout_s", "device.memory_mb"),
-        *("model.path", "model.offline", "model.cache", "model.endpoint"),
+        *("model.path", "model.bundle", "model.offline", "model.cache", "model.endpoint"),
         *("data.images", "data.labels", "data.arrays", "data.chunk"),
         # where jobs run changes no figure: a run goes on here, on a cluster, or back
         *("executor.kind", "executor.address", "executor.folder", "executor.resource"),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from seqto.assembly.rebuild import rebuild
 from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError, JournalError
 from seqto.files import given_path, read_path, shown, write_file
+from seqto.model.bundle import files_of, split_bytes
 from seqto.record.own_files import JOURNAL, ForeignFileError, OwnFiles
 from seqto.record.replay import RunState, read_state
 from seqto.record.trial import Trial
@@ -56,13 +57,17 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A model file that `quantize` or `export` has written."""
+    """A model that `quantize` or `export` has written.
+
+    `path` is its file, or, of a bundle, that of its first component; `components` has all of them.
+    """
 
     path: str
     size_bytes: int
     sha256: str
     layers: int  # that are not float32
     trial: int | None = None  # None: quantized without a run
+    components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: name → file
 
 
 # ----------------------------------------------------------------------------------- with settings
@@ -146,7 +151,7 @@ def _one_setup(
     settings: Settings, out: Path, *, task: Task | None = None, strategy: Any = None, **given: Any
 ) -> RunSetup:
     check_settings(settings, task=task, strategy=strategy)
-    if settings.model.path is None:
+    if settings.model.path is None and not settings.model.bundle:
         raise ConfigError("no model is given: pass a path, or set model.path in the config")
     models = list(fetch(settings))
     if len(models) != 1:
@@ -205,11 +210,27 @@ def run_diagnose(setup: RunSetup) -> list[Json]:
 
 def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
     """Quantize with the settings' mode and exclusions, without a run."""
-    check_output(output, Path(setup.fetched.path))
+    sources = [Path(path) for path in setup.fetched.files]
+    for source in sources:
+        check_output(output, source)
     plan, model = one_shot.quantize(setup, beside=output.parent)
-    check_output(output, Path(setup.fetched.path))  # again: it may have been made since
-    write_file(output, model.data, error=ConfigError)
-    return SavedModel(str(output), model.size_bytes, model.sha256, len(plan.schemes))
+    return _save(output, model.data, sources, layers=len(plan.schemes))
+
+
+def _save(
+    output: Path, data: bytes, sources: Sequence[Path], *, layers: int, trial: int | None = None
+) -> SavedModel:
+    """Write a model to its file, or to one file a component; nothing of the user's is lost."""
+    files = files_of(output, data)
+    for path in files:
+        for source in sources:
+            check_output(path, source)
+    for path, content in files.items():
+        write_file(path, content, error=ConfigError)
+    components = dict(zip(split_bytes(data), map(str, files), strict=False))
+    size = sum(map(len, files.values()))
+    digest = hashlib.sha256(data).hexdigest()
+    return SavedModel(str(next(iter(files))), size, digest, layers, trial, components)
 
 
 # ---------------------------------------------------------------------------------- of run folders
@@ -242,10 +263,7 @@ def export(
         raise ConfigError(f"no trial {number} in {source}: {there}")
     chosen = state.trials[number]
     data = rebuild(source, chosen.to_json())
-    check_output(path, source)  # again: another program may have written it since
-    write_file(path, data, error=ConfigError)
-    digest = hashlib.sha256(data).hexdigest()
-    return SavedModel(str(path), len(data), digest, len(chosen.plan.schemes), number)
+    return _save(path, data, [source], layers=len(chosen.plan.schemes), trial=number)
 
 
 def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:

@@ -58,6 +58,13 @@ class ModelSettings:
     path: str | None = _help(
         "file, folder, pattern, or hub:OWNER/NAME[/file][@revision]", resume=True, path=True
     )
+    bundle: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "several files tuned as one plan: encoder and decoder, or decoder",
+            "resume": True,
+        },
+    )
     offline: bool = _help("take hub models from the local cache only", False, resume=True)
     cache: str | None = _help(
         "folder for hub downloads; the hub's own cache when not given", resume=True
@@ -404,6 +411,9 @@ def read_toml(path: str | Path) -> Json:
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
         if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
             tables[section][key] = _absolute(value, folder)
+    bundle = tables["model"].get("bundle") if isinstance(tables.get("model"), dict) else None
+    if isinstance(bundle, dict):
+        bundle |= {part: _absolute(path, folder) for part, path in bundle.items()}
     data = tables.get("data")
     for name, keys in PATHS_IN_DATA.items():
         table = data.get(name) if isinstance(data, dict) else None

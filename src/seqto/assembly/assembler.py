@@ -16,6 +16,7 @@ from seqto.assembly.graph_writer import GraphWriter
 from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import Statistics, load_statistics
 from seqto.errors import PlanError, nearest
+from seqto.model.bundle import components_of, set_components, split
 from seqto.model.files import to_bytes
 from seqto.model.graph import weight_axis
 from seqto.model.layers import inferred_values
@@ -186,12 +187,15 @@ class Assembler:
             correct_bias=plan.correct_bias,
         )
         proto = writer.build()
+        set_components(proto, components_of(self.prepared.proto))
         content = hashlib.sha256(to_bytes(proto)).hexdigest()
         entry = proto.metadata_props.add()
         entry.key, entry.value = "seqto", self._compact_plan(plan)
         data = to_bytes(proto)
         digest = hashlib.sha256(data).hexdigest()
-        return Assembled(data, len(data), digest, content, opset, writer.saturated)
+        # what the user gets of a bundle is one file a component
+        size = sum(component.ByteSize() for component in split(proto).values()) or len(data)
+        return Assembled(data, size, digest, content, opset, writer.saturated)
 
     def _compact_plan(self, plan: Plan) -> str:
         """The plan in few bytes: scheme code → positions of its layers in graph order."""

@@ -93,6 +93,8 @@ def channel_axes(prepared: Prepared) -> dict[str, frozenset[int]]:
 
 
 def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:
+    if not value.size:  # a cache before the first token
+        return
     axis = _channel_axis(running.axes, value.ndim)
     by_channel = axis is not None and np.issubdtype(value.dtype, np.floating)
     others = tuple(i for i in range(value.ndim) if i != axis) if by_channel else None

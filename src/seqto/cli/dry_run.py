@@ -12,20 +12,20 @@ from seqto.calibration.gram import columns_of
 from seqto.data.store import SampleStore
 from seqto.errors import DeviceError, ModelError
 from seqto.model import compare as model_compare
-from seqto.model import files as model_files
-from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION
 from seqto.search.strategy import Need
+from seqto.study.bundles import SEQUENCE, device_for
 from seqto.study.make_space import offered_menu
 from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
+from seqto.study.workspace import judged_output
 
 
 def describe(setup: RunSetup) -> str:
     """Describe a run in plain text; nothing is written."""
     settings = setup.settings
     prepared = model_prepare.prepare(
-        model_files.load(setup.fetched.path),
+        setup.fetched.load(),
         name=setup.fetched.name,
         max_opset=settings.constraints.max_opset,
     )
@@ -39,7 +39,7 @@ def describe(setup: RunSetup) -> str:
         prepared.layers,
         roundable=frozenset((name, kind) for name in matrices for kind in kinds),
     )
-    judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
+    judged = judged_output(setup, prepared)
     sample_s, sample_bytes = _one_sample(setup, prepared)
     probes = sum(len(m) - 1 for m in menu.values())
     trials = len(prepared.layers) if stepwise else 60
@@ -72,19 +72,23 @@ def describe(setup: RunSetup) -> str:
 
 def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[float, float]:
     """Measure one sample: seconds in the float model, bytes on disk."""
-    batch = prepared.inputs[0].shape[0] or 1
+    inputs = prepared.inputs if setup.wiring is None else (SEQUENCE,)
+    batch = inputs[0].shape[0] or 1
     with tempfile.TemporaryDirectory(prefix="seqto-") as scratch:
         store = SampleStore.build(
             setup.data,
             Path(scratch),
             splits={CALIBRATION: list(range(min(batch, len(setup.data))))},
-            inputs=prepared.inputs,
+            inputs=inputs,
             preprocess=setup.preprocess,
         )
         feeds = store.batch(CALIBRATION, 0, batch)
         size = sum(f.stat().st_size for f in Path(scratch).rglob("*") if f.is_file())
     # by its path: it may have external data beside it
-    with contextlib.closing(setup.device.open(Path(setup.fetched.path), threads=1)) as session:
+    files = {name: Path(path) for name, path in setup.fetched.components.items()}
+    device = device_for(setup.device, setup.wiring)
+    opened = device.open(files or Path(setup.fetched.path), threads=1)
+    with contextlib.closing(opened) as session:
         try:
             session.run(feeds)
         except DeviceError as error:

@@ -21,25 +21,31 @@ def node_owners(assembler: Assembler) -> dict[str, str]:
     return owner
 
 
-def attribute_times(rows: list[Json], owner: Mapping[str, str]) -> Json:
+def attribute_times(
+    rows: list[Json], owner: Mapping[str, str], *, repeats: Mapping[str, int] | None = None
+) -> Json:
     """Kernel rows → milliseconds, provider and op by layer; the rest under an empty name.
 
     `kernels` names the op that ran for a layer (Conv, QLinearConv, …): the first that is no
     conversion, since rows are in the order of execution and activations come behind. A device may
     run in integers what the plan keeps float, or the other way round; this is what it did.
-    `conversion_ms` is what changing between integers and floats costs in all.
+    `conversion_ms` is what changing between integers and floats costs in all. `repeats` says how
+    often layers whose names begin so run for one sample (a decoder's, in each step).
     """
     milliseconds: dict[str, float] = {}
     placement: dict[str, str] = {}
     kernels: dict[str, str] = {}
-    conversions = [r["ms"] for r in rows if r["op"] in CONVERSIONS]
+    conversions: list[float] = []
     for row in rows:
         name = row["node"]
         layer = owner.get(name, "")
         while not layer and "_" in name:  # fused nodes carry suffixes
             name = name.rsplit("_", 1)[0]
             layer = owner.get(name, "")
-        milliseconds[layer] = milliseconds.get(layer, 0.0) + row["ms"]
+        times = next((n for p, n in (repeats or {}).items() if layer.startswith(p)), 1)
+        milliseconds[layer] = milliseconds.get(layer, 0.0) + times * row["ms"]
+        if row["op"] in CONVERSIONS:
+            conversions.append(times * row["ms"])
         if layer:
             placement[layer] = row["provider"]
             if row["op"] not in CONVERSIONS:

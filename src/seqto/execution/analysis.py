@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from seqto.assembly import rounded_weights
 from seqto.devices import saturation
 from seqto.devices.device import ProfilingDevice
@@ -20,24 +22,23 @@ from seqto.execution.jobs import (
     WeightsRounded,
 )
 from seqto.records import CALIBRATION
+from seqto.tasks.seq2seq import NextToken
 
 
 def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
     """Kernel milliseconds by layer; empty on devices that cannot tell."""
-    if not isinstance(worker.device, ProfilingDevice):
+    if not isinstance(worker.inner, ProfilingDevice):
         return Figures(attribute_times([], {}))
     assembler = worker.assembler_of(job.plan)
-    usual, _ = worker.store.usual_and_long(CALIBRATION)
-    feeds = worker.store.pick(CALIBRATION, [usual])
-    rows = worker.device.profile(assembler.assemble(job.plan).data, feeds, runs=job.runs)
-    return Figures(attribute_times(rows, node_owners(assembler)))
+    feeds = worker.feeds.usual(CALIBRATION)
+    rows = worker.inner.profile(assembler.assemble(job.plan).data, feeds, runs=job.runs)
+    return Figures(attribute_times(rows, node_owners(assembler), repeats=worker.feeds.repeats()))
 
 
 def rank_layers(worker: WorkerContext, job: RankLayers, signals: Signals) -> Figures:
     store = worker.store
     rows = min(job.samples, store.rows(CALIBRATION))
-    step = store.feed_rows(1)
-    feeds = (store.batch(CALIBRATION, i, min(i + step, rows)) for i in range(0, rows, step))
+    feeds = worker.feeds.batches(CALIBRATION, rows)
     assembler = worker.assembler_of(job.plan)
     errors = layer_errors(assembler, job.plan, feeds, exact=False, alive=signals.alive)
     return Figures({"errors": errors, "samples": rows})
@@ -47,21 +48,27 @@ def diagnose(worker: WorkerContext, job: Diagnose, signals: Signals) -> Figures:
     assembler = worker.assembler_of(job.plan)
     setup = worker.setup
     positions = (setup.output.position,) if worker.task is None else setup.sent
+    outputs: tuple[str, ...] = (setup.output.name,)
+    task: Any = worker.task
+    if worker.wiring is None:
+        outputs = tuple(assembler.prepared.outputs[i] for i in positions)
+    else:
+        task = NextToken()  # a diagnosis looks at single steps of a generation
     subject = Subject(
         assembler,
         job.plan,
-        worker.store.alike(CALIBRATION, job.samples),
-        worker.device,
+        worker.feeds.alike(CALIBRATION, job.samples),
+        worker.inner,
         worker.exact,
         alive=signals.alive,
-        outputs=tuple(assembler.prepared.outputs[i] for i in positions),
-        task=worker.task,
+        outputs=outputs,
+        task=task,
     )
     return Figures(gather(job.part, subject))
 
 
 def check_saturation(worker: WorkerContext) -> Figures:
-    return Figures(saturation.probe(worker.device))
+    return Figures(saturation.probe(worker.inner))
 
 
 def round_weights(worker: WorkerContext, job: RoundWeights, signals: Signals) -> WeightsRounded:
@@ -71,7 +78,7 @@ def round_weights(worker: WorkerContext, job: RoundWeights, signals: Signals) ->
     layers = [x for x in prepared.layers if x.name in set(job.layers)]
     found = rounded_weights.round_layers(
         prepared,
-        worker.store.calibration,
+        worker.feeds.calibration,
         layers,
         job.kinds,
         constants=assembler,

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from seqto.assembly import rounded_weights
 from seqto.assembly.assembler import Assembled, Assembler, open_assembler
 from seqto.assembly.plan import Plan
+from seqto.calibration.feeds import ModelFeeds, model_feeds
 from seqto.data.store import SampleStore
+from seqto.devices.bundle import BundleDevice
 from seqto.devices.device import CachingDevice, Device
 from seqto.execution.files import COMPILED, FileRef, LocalFiles
 from seqto.execution.jobs import WorkerSetup
+from seqto.model.wiring import Wiring
 from seqto.plugins import device_from_json
 from seqto.records import LABELLED, Json
 from seqto.tasks.scoring import Reference
+from seqto.tasks.seq2seq import sketch_probabilities
 from seqto.tasks.task import Task, task_from_json
-from seqto.transforms.variants import variant_of
+from seqto.transforms.variants import BASE, variant_of
 
 
 class WorkerContext:
@@ -24,7 +29,12 @@ class WorkerContext:
 
     def __init__(self, setup: WorkerSetup, files: LocalFiles) -> None:
         self.setup, self.files = setup, files
-        self.device: Device = _with_cache(setup.device, files)
+        self.inner: Device = _with_cache(setup.device, files)  # runs models; of a bundle, merged
+        self.wiring = Wiring.from_json(setup.wiring) if setup.wiring else None
+        self.device: Any = self.inner  # runs samples; of a bundle, whole generations
+        if self.wiring is not None:
+            reduce = sketch_probabilities(self.wiring.max_length)
+            self.device = BundleDevice(self.inner, self.wiring, reduce)
         self.exact: Device = device_from_json({"kind": "ort", "optimize": False})
         self.task: Task | None = task_from_json(setup.task) if setup.task else None
         labelled = setup.labelled_task
@@ -52,10 +62,17 @@ class WorkerContext:
         return self.files.named(f"variants/{variant}")
 
     @property
-    def original(self) -> Path:
-        return self.files.path(self.setup.original)
+    def original(self) -> Path | dict[str, Path]:
+        """The float model as it was given: of a bundle, the files of its components."""
+        files = {name: self.files.path(ref) for name, ref in self.setup.components.items()}
+        return files or self.files.path(self.setup.original)
 
-    def model_of(self, plan: Plan | None) -> bytes | Path:
+    @cached_property
+    def feeds(self) -> ModelFeeds:
+        """What the float model is fed while its layers are looked at."""
+        return model_feeds(self.store, self.assembler(BASE).prepared.proto, self.wiring)
+
+    def model_of(self, plan: Plan | None) -> bytes | Path | dict[str, Path]:
         """The model to open: the original by its path, since it may have data beside it."""
         return self.original if plan is None else self.assemble(plan).data
 

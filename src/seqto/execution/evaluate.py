@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.data.ragged import Run
+from seqto.devices.bundle import FOLLOWED
 from seqto.devices.device import Session
 from seqto.errors import PlanError
 from seqto.execution.context import WorkerContext
@@ -34,6 +35,7 @@ from seqto.records import Json
 from seqto.tasks import scoring
 from seqto.tasks.array_file import write_arrays
 from seqto.tasks.scoring import Decoded, Scorer
+from seqto.tasks.seq2seq import CHOICES
 from seqto.tasks.task import Answers, Task
 
 Chunk = list[NDArray[Any]]  # the outputs that the task gets, one row a sample
@@ -51,9 +53,12 @@ class Rows:
         batch: int,
         chunk: int,
         order: NDArray[np.int64] | None = None,
+        followed: NDArray[np.int64] | None = None,
     ) -> None:
+        """`followed`: the float model's tokens, along which a bundle's candidate runs first."""
         self._worker, self._session, self._split = worker, session, split
         self._batch, self._chunk, self._order = batch, chunk, order
+        self._followed = followed
         self.seconds = 0.0
 
     def chunks(self, first: int, stop: int) -> Iterator[Chunk]:
@@ -91,7 +96,7 @@ class Rows:
             for group in groups:
                 sides: dict[int, list[tuple[Run, Decoded]]] = {}
                 for run in self._worker.store.runs(self._split, group.tolist()):
-                    outputs = self._outputs(run.batch)
+                    outputs = self._outputs(run.batch, group[run.positions])
                     see(outputs)
                     want = None if reference is None else reference.take(group[run.positions])
                     found = scoring.decode(task, outputs, batch=run.batch, reference=want)
@@ -102,8 +107,10 @@ class Rows:
     def _rows(self, start: int, stop: int) -> NDArray[np.int64]:
         return np.arange(start, stop) if self._order is None else self._order[start:stop]
 
-    def _outputs(self, feeds: Batch) -> Chunk:
+    def _outputs(self, feeds: Batch, rows: NDArray[np.int64]) -> Chunk:
         """Run the model once; the outputs that the task gets, without what only fills a batch."""
+        if self._followed is not None:
+            feeds = feeds.with_feeds({FOLLOWED: self._followed[rows]})
         began = time.perf_counter()
         found = self._session.run(feeds)
         self.seconds += time.perf_counter() - began
@@ -121,7 +128,8 @@ class Rows:
                 if run.side:
                     raise PlanError("a task of the main process gets one text a sample, not pairs")
                 positions.append(first + run.positions)
-                parts.append(self._outputs(run.batch))
+                found = rows[first + run.positions]
+                parts.append(self._outputs(run.batch, found))
         back = np.argsort(np.concatenate(positions))
         return [
             model_outputs.joined(outputs, name=self._name(place))[back]
@@ -134,8 +142,8 @@ class Rows:
         positions = self._worker.setup.sent
         parts: list[Chunk] = []
         for first in range(start, stop, self._batch):
-            feeds = self._feeds(first, min(first + self._batch, stop))
-            parts.append(self._outputs(feeds))
+            last = min(first + self._batch, stop)
+            parts.append(self._outputs(self._feeds(first, last), self._rows(first, last)))
         return [
             model_outputs.joined(rows, name=self._name(place))
             for place, rows in zip(positions, zip(*parts, strict=True), strict=True)
@@ -175,7 +183,15 @@ def evaluate(
     del assembled
     with opened as session:
         loaded = time.perf_counter()
-        rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk, order=order)
+        rows = Rows(
+            worker,
+            session,
+            job.split,
+            batch=job.batch,
+            chunk=job.chunk,
+            order=order,
+            followed=_followed(worker, job),
+        )
         spent = {"assemble": made - began, "load": loaded - made}
         if job.reference is None:
             file = _raw_file(worker, rows.chunks(0, job.rows), f"outputs-{job.plan.key}", signals)
@@ -186,6 +202,14 @@ def evaluate(
     measured = scorer.measurement(intervals=job.intervals)
     spent = {**spent, "run": rows.seconds}
     return Evaluated(model, measured, spent, scorer.examples(job.examples))
+
+
+def _followed(worker: WorkerContext, job: Evaluate) -> NDArray[np.int64] | None:
+    """Return the tokens that the float bundle generated."""
+    if worker.wiring is None or job.reference is None:
+        return None
+    tokens: NDArray[np.int64] = worker.reference(job.reference).decoded.answers.details[CHOICES]
+    return tokens
 
 
 def _scorer(

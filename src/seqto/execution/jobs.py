@@ -30,6 +30,10 @@ class WorkerSetup:
     task: Json | None = None  # None: the task stays in the main process, which gets raw outputs
     max_opset: int | None = None
     labelled_task: Json | None = None  # for the labelled split, where the thresholds differ
+    components: Mapping[str, FileRef] = field(
+        default_factory=dict
+    )  # of a bundle, as they were given
+    wiring: Json | None = None  # of a bundle
     sample_files: tuple[FileRef, ...] = ()
 
 
@@ -112,7 +116,7 @@ class SaveModel:
 class MeasureMemory:
     """Load and run a model in a process that does nothing else; needs a fresh worker."""
 
-    model: FileRef | None  # None: the file as it was given
+    files: Mapping[str, FileRef]  # of ModelSaved; none: the model as it was given
     threads: int = 0
     split: str = CALIBRATION
 
@@ -235,11 +239,12 @@ class Timed:
     # of sequences: tokens of the sample that is timed, of a long one, and the times of that
     lengths: tuple[int, ...] | None = None
     long_ms: tuple[tuple[float, ...], ...] | None = None
+    phases_ms: tuple[Mapping[str, float], ...] = ()  # of generation: medians, the float model first
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSaved:
-    file: FileRef
+    files: Mapping[str, FileRef]  # by component; of an ordinary model one, without a name
 
 
 @dataclass(frozen=True, slots=True)

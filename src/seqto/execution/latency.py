@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from seqto.devices.bundle import FOLLOWED, GenerationSession
 from seqto.devices.device import Session
 from seqto.execution.context import WorkerContext
 from seqto.execution.executor import Signals
@@ -24,6 +25,7 @@ from seqto.execution.jobs import (
 )
 from seqto.files import write_file
 from seqto.model.batch import Batch
+from seqto.model.bundle import split_bytes
 
 SIGN_OF_LIFE_S = 1.0  # between two of a latency job
 LONG_SHARE = 0.4  # of the time of a latency job: for long sequences
@@ -32,7 +34,7 @@ LONG_SHARE = 0.4  # of the time of a latency job: for long sequences
 def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed:
     """Rounds of one run each, float first; interleaving makes ratios hold on busy machines."""
     usual, long = worker.store.usual_and_long(job.split)
-    feeds = worker.store.pick(job.split, [usual])
+    feeds: Batch = worker.store.pick(job.split, [usual])
     alive = _sometimes(signals.alive)
     with contextlib.ExitStack() as stack:
         sessions: list[Session] = []
@@ -40,6 +42,7 @@ def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed
             opened = worker.device.open(worker.model_of(plan), threads=job.threads)
             sessions.append(stack.enter_context(opened))
             signals.alive()
+        feeds = along_float(sessions[0], feeds)
         for session in sessions:
             for _ in range(3):
                 session.time_ms(feeds)
@@ -51,10 +54,11 @@ def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed
             rounds=(job.min_rounds, job.max_rounds),
             alive=alive,
         )
+        phases = tuple(_phases(session) for session in sessions)
         lengths: tuple[int, ...] | None = None
         long_ms: tuple[tuple[float, ...], ...] | None = None
         if long is not None and feeds.lengths is not None:
-            longer = worker.store.pick(job.split, [long])
+            longer = along_float(sessions[0], worker.store.pick(job.split, [long]))
             assert longer.lengths is not None
             lengths = (int(feeds.lengths[0]), int(longer.lengths[0]))
             rounds = (max(1, job.min_rounds // 2), job.max_rounds)
@@ -66,7 +70,22 @@ def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed
             picked = np.arange(job.batch) % worker.store.rows(job.split)
             many = worker.store.pick(job.split, picked.tolist())
             throughput = tuple(_throughput(s, many, job.batch, alive) for s in sessions)
-    return Timed(tuple(tuple(t) for t in times), throughput, lengths, long_ms)
+    whole = tuple(tuple(t) for t in times)
+    return Timed(whole, throughput, lengths, long_ms, phases if any(phases) else ())
+
+
+def along_float(session: Session, feeds: Batch) -> Batch:
+    """Return feeds with which all models of a bundle take as many steps as the float model does.
+
+    A model that ends its sequences early is no faster for that.
+    """
+    if not isinstance(session, GenerationSession):
+        return feeds
+    return feeds.with_feeds({FOLLOWED: session.run(feeds)[0]})
+
+
+def _phases(session: Session) -> dict[str, float]:
+    return session.phases_ms() if isinstance(session, GenerationSession) else {}
 
 
 def in_turn(
@@ -114,9 +133,13 @@ def _sometimes(alive: Callable[[], None]) -> Callable[[], None]:
 
 def save_model(worker: WorkerContext, job: SaveModel) -> ModelSaved:
     """Write a model, so that the process that measures its memory has not assembled it."""
-    path = worker.files.work_file(f"model-{job.plan.key}")
-    write_file(path, worker.assemble(job.plan).data)
-    return ModelSaved(worker.files.put(path))
+    data = worker.assemble(job.plan).data
+    saved = {}
+    for name, content in (split_bytes(data) or {"": data}).items():
+        path = worker.files.work_file(f"model-{job.plan.key}{name and '-'}{name}")
+        write_file(path, content)
+        saved[name] = worker.files.put(path)
+    return ModelSaved(saved)
 
 
 def measure_memory(worker: WorkerContext, job: MeasureMemory) -> MemoryMeasured:
@@ -124,15 +147,16 @@ def measure_memory(worker: WorkerContext, job: MeasureMemory) -> MemoryMeasured:
 
     The first load also loads the device's libraries, so that the second one is timed.
     """
-    path = worker.original if job.model is None else worker.files.path(job.model)
+    paths = {name: worker.files.path(file) for name, file in job.files.items()}
+    model = paths.get("", paths) or worker.original
     usual, long = worker.store.usual_and_long(job.split)
     feeds = worker.store.pick(job.split, [usual if long is None else long])
     idle = _reset_peak()
-    with worker.device.open(path, threads=job.threads) as session:
+    with worker.device.open(model, threads=job.threads) as session:
         session.run(feeds)
     peak = _peak_bytes()
     began = time.perf_counter()
-    with worker.device.open(path, threads=job.threads):
+    with worker.device.open(model, threads=job.threads):
         load_ms = 1e3 * (time.perf_counter() - began)
     return MemoryMeasured(max(0, peak - idle), round(load_ms, 3))
 

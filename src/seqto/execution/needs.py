@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seqto.assembly.plan import Plan
@@ -47,10 +47,13 @@ def setup_files(setup: WorkerSetup) -> tuple[FileRef, ...]:
 
 
 def _values(record: Any) -> Iterator[Any]:
-    """Yield the values of a record's fields; tuples are opened, other records are not."""
+    """Yield the values of a record's fields; containers are opened, other records are not."""
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
-        yield from value if isinstance(value, tuple) else (value,)
+        if isinstance(value, Mapping):
+            yield from value.values()
+        else:
+            yield from value if isinstance(value, tuple) else (value,)
 
 
 @dataclasses.dataclass(slots=True)

@@ -31,6 +31,10 @@ class Batch(dict[str, "Array"]):
         super().__init__(feeds)
         self.rows, self.lengths, self.ids = rows, lengths, ids
 
+    def with_feeds(self, more: Mapping[str, Array]) -> Batch:
+        """Return the same samples with further feeds."""
+        return Batch({**self, **more}, self.rows, lengths=self.lengths, ids=self.ids)
+
 
 def rows_fed(feeds: Mapping[str, Array]) -> int:
     return len(next(iter(feeds.values())))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqto.errors import ModelError
+from seqto.model.bundle import components_of, set_components
 from seqto.model.files import PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
 from seqto.model.layers import WEIGHTED_OPS, list_layers
 from seqto.records import InputSpec, Layer
@@ -75,6 +76,7 @@ def prepare(original: Any, *, name: str = "model", max_opset: int | None = None)
     fold_constant_nodes(proto)
     unshare_weights(proto)
     shorten_tensor_names(proto)
+    set_components(proto, components_of(original))
     inputs = input_specs(proto)
     layers = tuple(list_layers(proto))
     if not any(layer.weight for layer in layers):
@@ -253,6 +255,16 @@ def shorten_tensor_names(proto: Any) -> None:
 
 
 def input_specs(proto: Any) -> tuple[InputSpec, ...]:
+    """Return the inputs that samples are fed to.
+
+    What flows between a bundle's components has axes of its own: samples are not stacked there.
+    """
+    specs = declared_inputs(proto)
+    return tuple(specs) if components_of(proto) else _of_one_batch(specs)
+
+
+def declared_inputs(proto: Any) -> list[InputSpec]:
+    """Return the inputs as the model declares them."""
     import onnx
 
     constants = {t.name for t in proto.graph.initializer}
@@ -265,7 +277,7 @@ def input_specs(proto: Any) -> tuple[InputSpec, ...]:
         shape = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
         specs.append(InputSpec(value.name, shape, dtype))
-    return _of_one_batch(specs)
+    return specs
 
 
 def _refuse_input(value: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from seqto.assembly.rebuild import rebuild
 from seqto.errors import JournalError, PlanError
+from seqto.model.bundle import files_of
 from seqto.record.own_files import ForeignFileError, OwnFiles
 from seqto.record.trial import Trial
 
@@ -16,6 +17,7 @@ def save_recommended(
 ) -> tuple[list[str], list[str]]:
     """Write models/trial-N.onnx for every recommended trial; remove those of other trials.
 
+    The components of a bundle are files of their own: models/trial-N-encoder.onnx.
     Returns sentences: files that are not ours and were left, models that cannot be rebuilt.
     """
     chosen = {_name(n): trials[n] for n in sorted(set(picks))}
@@ -24,8 +26,10 @@ def save_recommended(
     for number, trial in trials.items():
         if _name(number) not in chosen:
             own.remove(_name(number), known=trial.sha256)
-    for name in [n for n in own.files if _MODEL.fullmatch(n) and n not in chosen]:
-        own.remove(name)
+    for name in list(own.files):
+        found = _MODEL.fullmatch(name)
+        if found and _name(int(found[1])) not in chosen:
+            own.remove(name)
     for name, trial in chosen.items():
         if own.sha256(name) == trial.sha256:
             continue
@@ -34,10 +38,11 @@ def save_recommended(
         except (JournalError, PlanError) as error:
             missing.append(f"the recommended models cannot be rebuilt: {error}")
             break  # the others miss the same files
-        try:
-            own.write(own.folder / name, data, repair=True)
-        except ForeignFileError as error:
-            left.append(str(error))
+        for path, content in files_of(own.folder / name, data).items():
+            try:
+                own.write(path, content, repair=True)
+            except ForeignFileError as error:
+                left.append(str(error))
     return left, missing
 
 
@@ -45,4 +50,4 @@ def _name(number: int) -> str:
     return f"models/trial-{number}.onnx"
 
 
-_MODEL = re.compile(r"models/trial-\d+\.onnx")
+_MODEL = re.compile(r"models/trial-(\d+)(?:-[\w.-]+)?\.onnx")

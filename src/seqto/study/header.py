@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 
@@ -21,14 +20,12 @@ from seqto.transforms.variants import BASE, MODEL_FILE
 
 
 def model_identity(fetched: Fetched) -> Json:
-    path = Path(fetched.path)
-    proto = model_files.load(path)
     return {
         "name": fetched.name,
-        "path": str(path),
-        "sha256": model_files.sha256_of_file(path),
-        "size_bytes": model_files.size_of(path),
-        "opset": model_files.opset_of(proto),
+        "path": fetched.path,
+        "sha256": fetched.sha256(),
+        "size_bytes": fetched.size_bytes(),
+        "opset": model_files.opset_of(fetched.load()),
         "origin": dict(fetched.origin),
     }
 

@@ -82,7 +82,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         transforms=_variants(setup, study, workspace, menu),
         **_profiles(setup, study, workspace, menu),
         weight_error=_weight_errors(workspace, menu),
-        float_bytes=model_files.size_of(setup.fetched.path),
+        float_bytes=setup.fetched.size_bytes(),
         exact_products=exact,
     )
 
@@ -226,7 +226,7 @@ def _profiles(
             continue
         if (found := study.runner.profile(plan, scheme=scheme)) is not None:
             recorded[scheme] = found
-    feeds = workspace.store.batch(CALIBRATION, 0, workspace.store.feed_rows(1))
+    feeds = workspace.feeds.first(CALIBRATION, 1)
     return latency_table(
         workspace.layers, menu, recorded, element_counts(workspace.prepared, feeds)
     )
@@ -252,7 +252,7 @@ def _variants(
         return ((),)
     peaks = workspace.calibration.peaks if workspace.calibration else None
     if peaks is None:
-        peaks = calibrate(workspace.prepared, workspace.store.calibration).peaks
+        peaks = calibrate(workspace.prepared, workspace.feeds.calibration).peaks
     made: list[tuple[str, ...]] = [()] if not setup.settings.quantize.transforms else []
     for transforms in wanted:
         if variant_of(transforms) == BASE:  # made while a model is assembled: nothing to make here

@@ -26,6 +26,7 @@ from seqto.record.own_files import JOURNAL, check_run_folder, is_run
 from seqto.record.replay import RunState, read_state, replay
 from seqto.records import CALIBRATION, Json
 from seqto.search.latency_table import integer_layers
+from seqto.study.bundles import device_for
 from seqto.study.diagnose import diagnose as diagnose_plan
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
@@ -92,7 +93,7 @@ def _transform(setup: RunSetup, workspace: Workspace) -> None:
     if (variant_folder(workspace.folder, transforms) / MODEL_FILE).is_file():
         return
     calibration = workspace.calibration or calibrate(
-        workspace.prepared, workspace.store.calibration
+        workspace.prepared, workspace.feeds.calibration
     )
     add_variant(
         workspace,
@@ -152,7 +153,8 @@ def quantize(setup: RunSetup, *, beside: Path) -> tuple[Plan, Assembled]:
             raise ConfigError("every layer is excluded: nothing is left to quantize")
         made = _assembler_of(workspace, plan).assemble(plan)
         # a model that its device cannot run is not handed out
-        with contextlib.closing(setup.device.open(made.data)) as session:
+        device = device_for(setup.device, setup.wiring)
+        with contextlib.closing(device.open(made.data)) as session:
             session.run(workspace.store.batch(CALIBRATION, 0, workspace.store.feed_rows(1)))
     return plan, made
 

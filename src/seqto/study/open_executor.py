@@ -56,16 +56,20 @@ def open_cluster(settings: Settings) -> RayCluster:
 
 def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, LocalFiles]:
     """What a worker needs to join: files by hash and relative name, device, task."""
-    original = workspace.original.resolve()
-    beside = external_files(original)
+    given = [Path(path).resolve() for path in setup.fetched.files]
     # the user's own files stay where they are and stand under these names
-    named = {f"original/{original.name}": original}
-    named |= {f"original/{p.relative_to(original.parent).as_posix()}": p for p in beside}
+    named: dict[str, Path] = {}
+    beside: list[Path] = []
+    for place, file in enumerate(given):
+        folder = f"original-{place}" if place else "original"
+        data = external_files(file)
+        named |= {f"{folder}/{p.relative_to(file.parent).as_posix()}": p for p in (file, *data)}
+        beside += data
     files = LocalFiles(workspace.folder.resolve(), named)
     judged, scored = workspace.judged, labelled_task(setup)
     samples = _relative(workspace.store.folder, workspace.folder)
     worker = WorkerSetup(
-        original=files.put(original),
+        original=files.put(given[0]),
         beside=tuple(files.put(p) for p in beside),
         samples=samples,
         samples_identity=workspace.store.identity,
@@ -76,6 +80,11 @@ def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, Lo
         max_opset=setup.settings.constraints.max_opset,
         labelled_task=None if scored is None else portable_form(scored),
         sample_files=files.put_folder(samples),
+        components={
+            name: files.put(path)
+            for name, path in zip(setup.fetched.components, given, strict=False)
+        },
+        wiring=None if setup.wiring is None else setup.wiring.to_json(),
     )
     return worker, files
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from seqto.errors import JournalError
 from seqto.execution.executor import Executor
-from seqto.model import files as model_files
 from seqto.record.events import (
     GUESS,
     INTERRUPTED,
@@ -142,7 +141,7 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
         references = study.runner.references
         study.append(
             BaselineMeasured(
-                size_bytes=model_files.size_of(setup.fetched.path),
+                size_bytes=setup.fetched.size_bytes(),
                 accuracy={s: r.scores.get("accuracy") for s, r in references.items()},
                 latency=study.time_baseline(),
                 output=study.runner.judged_json(),

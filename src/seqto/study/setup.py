@@ -24,20 +24,21 @@ from seqto.data.presets import from_settings
 from seqto.devices.device import Device
 from seqto.errors import ConfigError, nearest
 from seqto.execution.ray.executor import RayCluster
-from seqto.model import files as model_files
-from seqto.model import prepare as model_prepare
 from seqto.model.sources import parse_source
+from seqto.model.sources.bundle import Bundle
 from seqto.model.sources.source import Fetched
+from seqto.model.wiring import Wiring
 from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
 from seqto.search.choices import Constraints, range_methods, rounded_kinds
 from seqto.search.offered import has_attention, offered
 from seqto.search.strategy import Need, Strategy
+from seqto.study.bundles import sample_inputs, wiring_of
 from seqto.study.guess_task import with_task
 from seqto.study.study import Listener
 from seqto.tasks.guess import TaskGuess
-from seqto.tasks.task import LabelledTask, Task, probed_rows
+from seqto.tasks.task import GenerationTask, LabelledTask, Task, probed_rows
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
@@ -57,6 +58,7 @@ class RunSetup:
     device_json: Json
     strategy: Strategy
     labelled: Labelled | None = None  # for the scores at the end
+    wiring: Wiring | None = None  # of a bundle
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
     cluster: RayCluster | None = None  # shared with other runs; None: the run opens its own
@@ -68,9 +70,11 @@ def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) ->
     """One run for each model that the paths (else model.path) name; several get sub-folders."""
     check_settings(settings)
     paths = models or ([settings.model.path] if settings.model.path else [])
-    if not paths:
-        raise ConfigError("no model: name one, or give --config with model.path")
     pairs: list[tuple[Fetched, Settings]] = []
+    if settings.model.bundle:
+        pairs += [(fetched, settings) for fetched in fetch(settings)]
+    elif not paths:
+        raise ConfigError("no model: name one, or give --config with model.path")
     for path in paths:
         own = dataclasses.replace(settings, model=dataclasses.replace(settings.model, path=path))
         pairs += [(fetched, own) for fetched in fetch(own)]
@@ -105,6 +109,13 @@ def _count(names: Sequence[str], name: str) -> int:
 def fetch(settings: Settings) -> Iterator[Fetched]:
     """Yield the models that model.path names, downloaded where they come from the hub."""
     model = settings.model
+    if model.bundle and model.path:
+        raise ConfigError(
+            f"model.bundle and the model {model.path!r} are both given: leave one of them out"
+        )
+    if model.bundle:
+        yield from Bundle(model.bundle).fetch()
+        return
     source = parse_source(
         str(model.path), cache_dir=model.cache, endpoint=model.endpoint, offline=model.offline
     )
@@ -132,6 +143,9 @@ def make_setup(
         plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
     )
     chosen = task or _built(settings, plugins.TASKS)
+    if isinstance(chosen, GenerationTask) and _reads_texts(settings):
+        chosen = chosen.for_tokenizer(_tokenizer(settings, fetched))
+    wiring = wiring_of(fetched, chosen)
     return RunSetup(
         fetched,
         out,
@@ -143,6 +157,7 @@ def make_setup(
         device_json,
         strategy or _built(settings, plugins.STRATEGIES),
         _labelled(settings, chosen, preprocess),
+        wiring,
         listener,
         guess=guess,
     )
@@ -339,7 +354,7 @@ def _program_fields(plugin: Any, settings: Settings, fetched: Fetched, *, task: 
     names = {f.name for f in dataclasses.fields(plugin)} if dataclasses.is_dataclass(plugin) else ()
     values: Json = {}
     if "specs" in names:
-        values["specs"] = model_prepare.input_specs(model_files.load(fetched.path))
+        values["specs"] = sample_inputs(fetched)
     if "classes" in names:
         values["classes"] = tuple(getattr(task, "labels", None) or ())
     if "columns" in names and settings.data.columns is not None:
@@ -347,6 +362,12 @@ def _program_fields(plugin: Any, settings: Settings, fetched: Fetched, *, task: 
     if "tokenizer" in names:
         values["tokenizer"] = _tokenizer(settings, fetched)
     return values
+
+
+def _reads_texts(settings: Settings) -> bool:
+    """Whether the data source has a tokenizer."""
+    kinds = (plugins.find(plugins.DATA, kind) for kind in data_kinds(settings))
+    return any("tokenizer" in plugins.fields_of(kind) for kind in kinds)
 
 
 def _tokenizer(settings: Settings, fetched: Fetched) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,17 +61,17 @@ class Clock:
 
     def footprint(self, plan: Plan | None) -> MemoryMeasured | Failure:
         """Memory and time to load of a model in a process of its own; None: the file as given."""
-        file: FileRef | None = None
+        saved_files: Mapping[str, FileRef] = {}
         if plan is not None:
             # assembled elsewhere, so that the memory of that is not counted
             (done,) = run_all(self._executor, [SaveModel(plan)])
             saved = expect(done, ModelSaved)
             if isinstance(saved, Failure):
                 return saved
-            file = saved.file
-        job = MeasureMemory(file, threads=self.timing.threads)
+            saved_files = saved.files
+        job = MeasureMemory(saved_files, threads=self.timing.threads)
         (done,) = run_all(self._executor, [job], alone=True)
-        if file is not None:
+        for file in saved_files.values():
             self._executor.files.discard(file)
         return expect(done, MemoryMeasured)
 
@@ -87,6 +87,7 @@ class Clock:
             throughput=throughput[place] if throughput else None,
             batch=self.timing.batch,
             node=self._node,
+            extra=result.phases_ms[place] if result.phases_ms else {},
         )
         if result.lengths is None or result.long_ms is None:
             return found
@@ -127,6 +128,7 @@ def latency_from(
     throughput: float | None = None,
     batch: int | None = None,
     node: str = "",
+    extra: Mapping[str, float] | None = None,
 ) -> Latency:
     """Medians, and the ratio round by round: a busy second slows both of its runs."""
     ours = np.asarray(candidate_ms)
@@ -146,4 +148,5 @@ def latency_from(
         throughput=None if throughput is None else round(throughput, 2),
         batch=batch,
         node=node,
+        extra={name: round(value, 4) for name, value in (extra or {}).items()},
     )

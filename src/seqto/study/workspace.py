@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from seqto.assembly.assembler import Assembler, open_assembler
 from seqto.calibration.collect import Calibration, calibrate
+from seqto.calibration.feeds import ModelFeeds, model_feeds
 from seqto.calibration.input_rows import input_rows
 from seqto.calibration.statistics import save_statistics
 from seqto.data.data import Data, reserved_rows
 from seqto.data.labelled import WithLabelled
 from seqto.data.splits import split_rows
 from seqto.data.store import SampleStore
+from seqto.devices.bundle import OUTPUTS
 from seqto.errors import ConfigError, ModelError
 from seqto.execution.local.first_run import moved_answers
 from seqto.model import compare as model_compare
@@ -31,7 +33,9 @@ from seqto.model import files as model_files
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
 from seqto.model.prepare import Prepared
+from seqto.model.wiring import DECODER
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, Json, Layer
+from seqto.study.bundles import SEQUENCE
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.tasks.task import ModelTask, Task, judges_one_output
 from seqto.transforms.transform import (
@@ -60,6 +64,7 @@ class Workspace:
     assembler: Assembler
     calibration: Calibration | None  # None when statistics were read back
     judged: outputs.Judged
+    feeds: ModelFeeds
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -71,7 +76,7 @@ def prepare_model(setup: RunSetup, folder: Path) -> Prepared:
     path = variant_folder(folder) / MODEL_FILE
     if not path.is_file():
         limit = setup.settings.constraints.max_opset
-        proto = model_files.load(setup.fetched.path)
+        proto = setup.fetched.load()
         prepared = model_prepare.prepare(proto, name=setup.fetched.name, max_opset=limit)
         model_files.save(prepared.proto, path)
     return model_prepare.open_prepared(path)
@@ -101,7 +106,7 @@ def build_store(
         source,
         folder,
         splits={CALIBRATION: rows[CALIBRATION]} if calibration_only else rows,
-        inputs=prepared.inputs,
+        inputs=prepared.inputs if setup.wiring is None else (SEQUENCE,),
         preprocess=setup.preprocess,
         max_bad_share=data.max_bad_share,
         progress=lambda done, total: setup.progress("samples", done, total),
@@ -116,9 +121,10 @@ def check_answers(setup: RunSetup, prepared: Path, store: SampleStore) -> None:
     """
     device = setup.settings.device
     moved = moved_answers(
-        Path(setup.fetched.path),
+        [Path(path) for path in setup.fetched.files],
         prepared,
         store.folder,
+        wiring=setup.wiring,
         timeout_s=device.timeout_s,
         memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
     )
@@ -134,14 +140,14 @@ def calibrate_or_load(
 ) -> Workspace:
     """Calibrate once, or read back what an earlier call has calibrated."""
     settings = setup.settings
-    judged = outputs.choose(prepared.proto, prepared.layers, wanted=settings.task.output)
-    original = Path(setup.fetched.path)
+    judged = judged_output(setup, prepared)
+    feeds = model_feeds(store, prepared.proto, setup.wiring)
     base, methods = variant_folder(folder), calibration_methods(settings)
     calibration = None
     if not (base / STATISTICS_FILE).is_file():
         check_answers(setup, base / MODEL_FILE, store)
         setup.progress("calibration", 0, 1)
-        calibration = calibrate(prepared, store.calibration, methods=methods)
+        calibration = calibrate(prepared, feeds.calibration, methods=methods)
         save_statistics(calibration.statistics, base / STATISTICS_FILE)
     assembler = open_assembler(base, max_opset=settings.constraints.max_opset)
     ranges = assembler.statistics.ranges
@@ -150,7 +156,19 @@ def calibrate_or_load(
         raise ConfigError(
             f"this run folder was calibrated without {missing[0]!r}: use a new --out folder"
         )
-    return Workspace(folder, original, assembler.prepared, store, assembler, calibration, judged)
+    original = Path(setup.fetched.path)
+    return Workspace(
+        folder, original, assembler.prepared, store, assembler, calibration, judged, feeds
+    )
+
+
+def judged_output(setup: RunSetup, prepared: Prepared) -> outputs.Judged:
+    """Return the output that is judged; of a bundle, the decoder's, which becomes tokens."""
+    if setup.wiring is None:
+        return outputs.choose(prepared.proto, prepared.layers, wanted=setup.settings.task.output)
+    name = f"{DECODER}/{setup.wiring.logits}"
+    chosen = outputs.choose(prepared.proto, prepared.layers, wanted=name)
+    return outputs.Judged(chosen.name, 0, 1, tuple(range(len(OUTPUTS))))
 
 
 def task_for(setup: RunSetup, workspace: Workspace) -> Task:
@@ -174,10 +192,10 @@ def _picture_size(setup: RunSetup, prepared: Prepared) -> tuple[int, int] | None
 
 
 def _apply(
-    transform: Transform, prepared: Prepared, peaks: Mapping[str, NDArray[Any]], store: SampleStore
+    transform: Transform, prepared: Prepared, peaks: Mapping[str, NDArray[Any]], feeds: ModelFeeds
 ) -> Applied:
     if isinstance(transform, MeasuringTransform) and transform.measures:
-        rows = input_rows(prepared, store.calibration)
+        rows = input_rows(prepared, feeds.calibration)
         return transform.apply_measured(prepared, peaks, rows)
     return transform.apply(prepared, peaks)
 
@@ -206,8 +224,8 @@ def add_variant(
     exact = True
     for turn, code in enumerate(made):
         if turn:  # what flows through the model has changed since
-            peaks = calibrate(prepared, workspace.store.calibration).peaks
-        applied = _apply(parse_transform(code), prepared, peaks, workspace.store)
+            peaks = calibrate(prepared, workspace.feeds.calibration).peaks
+        applied = _apply(parse_transform(code), prepared, peaks, workspace.feeds)
         exact = exact and applied.exact
         touched += list(applied.touched)
         skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]
@@ -221,7 +239,7 @@ def add_variant(
         return {**found, "moved": 0.0}
     # samples that no treatment has looked at, where there are any
     split = EVALUATION if workspace.store.splits().get(EVALUATION) else CALIBRATION
-    feeds = workspace.store.batch(split, 0, workspace.store.feed_rows(8))
+    feeds = workspace.feeds.first(split, 8)
     moved = model_compare.same_answers(
         model_files.to_bytes(workspace.prepared.proto), model_files.to_bytes(prepared.proto), feeds
     )
@@ -231,7 +249,7 @@ def add_variant(
             f"(at most {TOLERANCE} is allowed) and is refused"
         )
     if not (folder / STATISTICS_FILE).is_file():
-        calibration = calibrate(prepared, workspace.store.calibration, methods=methods)
+        calibration = calibrate(prepared, workspace.feeds.calibration, methods=methods)
         save_statistics(calibration.statistics, folder / STATISTICS_FILE)
     (folder / TREATED_FILE).replace(folder / MODEL_FILE)
     return {**found, "moved": moved}

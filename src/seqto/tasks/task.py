@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.model.wiring import Wiring
 from seqto.records import Json, ScoreKind
 
 if TYPE_CHECKING:
@@ -218,6 +219,19 @@ class ModelTask(Protocol):
     """A task that wants to know the model: the outputs it gets, and the size of its picture."""
 
     def for_model(self, *, outputs: Sequence[str], size: tuple[int, int] | None) -> Task: ...
+
+
+@runtime_checkable
+class GenerationTask(Protocol):
+    """A task whose answers a bundle generates, with the tokens of a tokenizer."""
+
+    def make_wiring(self) -> Wiring:
+        """Return how the bundle's components are fed."""
+        ...
+
+    def for_tokenizer(self, table: Mapping[str, Any]) -> GenerationTask:
+        """Return the task with the tokenizer of the data ([data.tokenizer])."""
+        ...
 
 
 def most_rows(task: Task, rows: int) -> int:

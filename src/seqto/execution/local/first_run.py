@@ -6,29 +6,39 @@ neither a time limit nor Ctrl-C would end it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from seqto.calibration.feeds import model_feeds
 from seqto.data.store import SampleStore
 from seqto.errors import ModelError
 from seqto.execution.local.pool import Pool
 from seqto.execution.local.worker_process import Channel
+from seqto.model.bundle import components_of, merge
 from seqto.model.compare import same_answers
+from seqto.model.files import load, to_bytes
+from seqto.model.wiring import Wiring
 from seqto.records import CALIBRATION, Json
 
 ROWS = 4  # samples that both models are run on
 
 
 def moved_answers(
-    original: Path,
+    original: Sequence[Path],
     prepared: Path,
     samples: Path,
     *,
+    wiring: Wiring | None = None,
     timeout_s: float,
     memory_bytes: int | None = None,
 ) -> float:
-    """Return how far a prepared model's answers are from the original's, by the outputs' spread."""
-    job = {"original": str(original), "prepared": str(prepared), "samples": str(samples)}
+    """Return how far a prepared model's answers are from the original's, by the outputs' spread.
+
+    `original`: the model's file; of a bundle, those of its components, with their `wiring`.
+    """
+    job: Json = {"prepared": str(prepared), "samples": str(samples)}
+    job["original"] = [str(path) for path in original]
+    job["wiring"] = None if wiring is None else wiring.to_json()
     target = f"{__name__}:serve"
     with Pool(target, {}, timeout_s=timeout_s, memory_bytes=memory_bytes) as pool:
         (ticket,) = pool.map([job])
@@ -43,17 +53,29 @@ def moved_answers(
     raise ModelError(message)
 
 
-def compare_here(original: Path, prepared: Path, samples: Path) -> float:
-    store = SampleStore.open(samples)
-    feeds = store.batch(CALIBRATION, 0, store.feed_rows(ROWS))
-    return same_answers(str(original), prepared.read_bytes(), feeds)
+def compare_here(
+    original: Sequence[Path], prepared: Path, samples: Path, *, wiring: Wiring | None = None
+) -> float:
+    model = None if wiring is None else load(prepared)
+    feeds = model_feeds(SampleStore.open(samples), model, wiring).first(CALIBRATION, ROWS)
+    given: bytes | str = str(original[0])
+    if model is not None:
+        given = to_bytes(
+            merge({n: load(p) for n, p in zip(components_of(model), original, strict=True)})
+        )
+    return same_answers(given, prepared.read_bytes(), feeds)
 
 
 def serve(_setup: Json) -> Callable[[Json, Channel], Json]:
     """Return the handler of the worker's jobs."""
 
     def handle(job: Json, _channel: Channel) -> Json:
-        moved = compare_here(Path(job["original"]), Path(job["prepared"]), Path(job["samples"]))
+        moved = compare_here(
+            [Path(path) for path in job["original"]],
+            Path(job["prepared"]),
+            Path(job["samples"]),
+            wiring=Wiring.from_json(job["wiring"]) if job["wiring"] else None,
+        )
         return {"moved": moved}
 
     return handle

@@ -1,0 +1,257 @@
+"""Generated sequences: token error rate against float's; exact match, CER, WER, BLEU, chrF."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqto.data.tokenizer import Tokenizer, TokenizerSettings, open_tokenizer
+from seqto.errors import ConfigError, nearest
+from seqto.model.generation import softmax
+from seqto.model.wiring import Wiring
+from seqto.records import Json, ScoreKind
+from seqto.tasks import text_scores
+from seqto.tasks.answers import spans
+from seqto.tasks.edit_distance import edit_distance
+from seqto.tasks.settings import check_choice, check_count
+from seqto.tasks.sketch import count_sketch
+from seqto.tasks.task import Answers
+
+TOKENS, CHOICES = "tokens", "choices"
+SIGNAL_VALUES = 8192  # numbers of a sample's signal: 32 KiB
+PROGRAM = {"setting": False}  # fields that the program sets
+
+Token = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Seq2Seq:
+    """An answer is the whole sequence that a bundle generates, greedily.
+
+    start, stop   tokens, by name or number; several may end a sequence; without `start` the
+                  decoder goes on behind the source
+    score         the score that stands first: exact, CER, WER, BLEU or chrF; several may be named
+    fold          groups of letters that are taken as equal in scores (not between two models)
+    encoder       input → what it is fed; see model/wiring.py
+    decoder       the same, and `output.logits`: the name of the output
+    """
+
+    changed: ClassVar[str] = "tokens"  # what loss is a share of
+    signal_bytes: ClassVar[int] = 4 * SIGNAL_VALUES
+    score_kinds: ClassVar[Mapping[str, ScoreKind]] = text_scores.SCORE_KINDS
+
+    decoder: dict[str, Any] = field(default_factory=dict)
+    encoder: dict[str, str] = field(default_factory=dict)
+    start: Token | None = None
+    stop: Token | tuple[Token, ...] = ()
+    min_length: int = 0
+    max_length: int = 64
+    search: str = "greedy"
+    score: str | tuple[str, ...] = text_scores.EXACT
+    fold: tuple[str, ...] = ()
+    tokenizer: dict[str, Any] = field(default_factory=dict, metadata=PROGRAM)
+
+    def __post_init__(self) -> None:
+        check_count("max_length", self.max_length)
+        check_choice("search", self.search, ("greedy",))
+        if not 0 <= self.min_length <= self.max_length:
+            raise ConfigError(
+                f"task.min_length = {self.min_length} must be between 0 and max_length, "
+                f"{self.max_length}"
+            )
+        if not self.stop:
+            raise ConfigError("task.stop is missing: name the token that ends a sequence")
+        _check_tables(self.encoder, self.decoder)
+        for name in self.score_names:
+            if name in (text_scores.BLEU, text_scores.CHRF):
+                text_scores.open_metric(name)
+
+    # ----------------------------------------------------------------------------------- set-up
+
+    def for_tokenizer(self, table: Mapping[str, Any]) -> Seq2Seq:
+        """Return the task with the tokenizer that texts are decoded with ([data.tokenizer])."""
+        return dataclasses.replace(self, tokenizer=dict(table))
+
+    def make_wiring(self) -> Wiring:
+        """How the bundle's components are fed, with tokens by number."""
+        words = {name: word for name, word in self.decoder.items() if name != "output"}
+        return Wiring(
+            words,
+            self.decoder["output"]["logits"],
+            tuple(self._number("stop", token) for token in _listed(self.stop)),
+            dict(self.encoder),
+            None if self.start is None else self._number("start", self.start),
+            self.min_length,
+            self.max_length,
+        )
+
+    def _number(self, key: str, token: Token) -> int:
+        if isinstance(token, int):
+            return token
+        known = self._tokenizer()
+        if known is None:
+            raise ConfigError(
+                f"task.{key} = {token!r}: without data.tokenizer give the token's number"
+            )
+        number = known.number(token)
+        if number is None:
+            raise ConfigError(f"task.{key} = {token!r} is no token of {known.name}")
+        return number
+
+    def _tokenizer(self) -> Tokenizer | None:
+        return _opened(json.dumps(self.tokenizer, sort_keys=True)) if self.tokenizer else None
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """Those that are asked for first, then those that cost nothing."""
+        asked = [_score_name(name) for name in _listed(self.score)]
+        return tuple(dict.fromkeys((*asked, *text_scores.CHEAP)))
+
+    # ---------------------------------------------------------------------------------- answers
+
+    def decode(self, outputs: Sequence[Any]) -> Answers:
+        tokens, choices = (np.asarray(x) for x in outputs[:2])
+        stop = self.make_wiring().stop
+        kept = (tokens >= 0) & ~np.isin(tokens, stop)
+        lengths = kept.sum(axis=1).astype(np.int64)
+        return Answers({TOKENS: tokens[kept]}, lengths, {CHOICES: choices})
+
+    def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
+        """Square roots of the next tokens' probabilities along float's sequence.
+
+        Their squared distance is the Hellinger distance, which near 0 is proportional to the
+        Kullback–Leibler divergence and, unlike it, bounded.
+        """
+        found = np.asarray(outputs[2], np.float32)
+        return found.reshape(len(found), -1)
+
+    def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
+        """Token error rate, at most 1."""
+        return np.array([_error_rate(a, b) for a, b in _pairs(reference, answers)], np.float64)
+
+    def figures(self, reference: Answers, answers: Answers) -> Mapping[str, NDArray[np.float64]]:
+        """Sequences that are another one; and next tokens, along float's own sequence."""
+        other = [float(not np.array_equal(a, b)) for a, b in _pairs(reference, answers)]
+        want, got = (a.details[CHOICES] for a in (reference, answers))
+        seen = want >= 0
+        share = ((want != got) & seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+        return {"sequences_changed": np.array(other), "next_tokens_changed": share}
+
+    # ----------------------------------------------------------------------------------- scores
+
+    def texts(self, answers: Answers) -> list[str]:
+        """Return the generated texts; numbers of tokens where there is no tokenizer."""
+        tokens, known = answers.values[TOKENS], self._tokenizer()
+        rows = [tokens[span].tolist() for span in spans(_lengths(answers))]
+        if known is None:
+            return [" ".join(map(str, row)) for row in rows]
+        return [known.decode(row) for row in rows]
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        return self.scorer(answers, labels)(None) if len(answers) else {}
+
+    def scorer(
+        self, answers: Answers, labels: Any
+    ) -> Callable[[NDArray[np.int64] | None], Mapping[str, float]]:
+        texts = [text_scores.fold_letters(text, self.fold) for text in self.texts(answers)]
+        references = [
+            [text_scores.fold_letters(str(x), self.fold) for x in np.atleast_1d(row)]
+            for row in labels
+        ]
+        return text_scores.scorer(self.score_names, texts, references)
+
+
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """One step of a generation: an answer is the most likely next token."""
+
+    one_output: ClassVar[bool] = True
+    changed: ClassVar[str] = "next tokens"
+    signal_bytes: ClassVar[int] = 4 * SIGNAL_VALUES
+
+    def decode(self, outputs: Sequence[Any]) -> Answers:
+        return Answers({TOKENS: _last(outputs[0]).argmax(axis=1)})
+
+    def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
+        other: NDArray[np.bool_] = reference.values[TOKENS] != answers.values[TOKENS]
+        return other.astype(np.float64)
+
+    def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
+        rows = np.stack([softmax(row) for row in _last(outputs[0])])
+        return sketch_probabilities(1)(rows).astype(np.float32)
+
+    def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
+        return {}
+
+
+def _last(logits: Any) -> NDArray[Any]:
+    """Return the logits of the next token: [rows, vocabulary]."""
+    found = np.asarray(logits)
+    return found if found.ndim == 2 else found[:, -1]
+
+
+def sketch_probabilities(max_length: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return what reduces the probabilities at each position, so that a signal stays small."""
+    width = max(1, SIGNAL_VALUES // max_length)
+    return lambda rows: count_sketch(np.sqrt(rows), width=width)
+
+
+def _pairs(reference: Answers, answers: Answers) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    both = [[a.values[TOKENS][span] for span in spans(_lengths(a))] for a in (reference, answers)]
+    return list(zip(*both, strict=True))
+
+
+def _lengths(answers: Answers) -> NDArray[np.int64]:
+    assert answers.lengths is not None
+    return answers.lengths
+
+
+def _error_rate(want: NDArray[Any], got: NDArray[Any]) -> float:
+    if np.array_equal(want, got):
+        return 0.0
+    if not len(want):
+        return 1.0
+    return min(1.0, edit_distance(want.tolist(), got.tolist()) / len(want))
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _score_name(name: Any) -> str:
+    """Return a score's name, however it is capitalised."""
+    by_name = {known.lower(): known for known in text_scores.NAMES}
+    if not isinstance(name, str) or name.lower() not in by_name:
+        near = nearest(str(name).lower(), list(by_name))
+        raise ConfigError(f"task.score = {name!r} is none of {', '.join(text_scores.NAMES)}{near}")
+    return by_name[name.lower()]
+
+
+def _check_tables(encoder: Mapping[str, Any], decoder: Mapping[str, Any]) -> None:
+    output = decoder.get("output")
+    if not isinstance(output, Mapping) or not isinstance(output.get("logits"), str):
+        raise ConfigError(
+            "[task.decoder.output] needs logits: the name of the output with the next token's "
+            "logits"
+        )
+    words = {f"encoder.{k}": v for k, v in encoder.items()}
+    words |= {f"decoder.{k}": v for k, v in decoder.items() if k != "output"}
+    words |= {f"decoder.output.{k}": v for k, v in output.items()}
+    for name, word in words.items():
+        if not isinstance(word, str):
+            raise ConfigError(f"task.{name} = {word!r} is no text")
+        if name.startswith("decoder.output.") and name != "decoder.output.logits":
+            raise ConfigError(f"unknown setting 'task.{name}'{nearest(name, ['logits'])}")
+
+
+@lru_cache(maxsize=2)  # a pure function of the table and its file
+def _opened(table: str) -> Tokenizer:
+    settings: Json = json.loads(table)
+    return open_tokenizer(TokenizerSettings.from_table(settings))

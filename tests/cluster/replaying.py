@@ -13,8 +13,8 @@ CLOCKED = (jobs.ChooseBatch, jobs.TimePlans, jobs.ProfilePlan, jobs.MeasureMemor
 
 def key_of(job: jobs.Job) -> str:
     data = jobs.job_to_json(job)
-    if data.get("model"):
-        data["model"] = data["model"]["sha256"]
+    if data.get("files"):
+        data["files"] = [file["sha256"] for file in data["files"].values()]
     return json.dumps(data, sort_keys=True)
 
 

@@ -148,12 +148,16 @@ def test_a_shared_folder_carries_the_files(nodes: Nodes, tmp_path: Path) -> None
         ):
             (saved,) = run_all(ray, [jobs.SaveModel(plan)])
             assert list(shared.glob("seqto-ray-*/*")), "files went through the folder"
-            (memory,) = run_all(ray, [jobs.MeasureMemory(saved.outcome.file)], alone=True)
+            (memory,) = run_all(ray, [jobs.MeasureMemory(saved.outcome.files)], alone=True)
         assert memory.outcome.peak_memory_bytes > 0
         with contextlib.closing(LocalExecutor(setup, files)) as local:
             (here,) = run_all(local, [jobs.SaveModel(plan)])
-        assert here.outcome.file.sha256 == saved.outcome.file.sha256
+        assert _hashes(here) == _hashes(saved)
     assert not list(shared.iterdir())
+
+
+def _hashes(done: Any) -> list[str]:
+    return [ref.sha256 for ref in done.outcome.files.values()]
 
 
 def test_workers_with_other_versions_or_cpus_are_refused(nodes: Nodes, tmp_path: Path) -> None:

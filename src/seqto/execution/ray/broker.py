@@ -245,15 +245,21 @@ class Broker:
         """Put the files that a worker has made into the run folder; return the result with them."""
         adopted = dict(result)
         for key, value in result.items():
-            if isinstance(value, dict) and value.get("sha256") in made and "name" in value:
-                ref = FileRef.from_json(value)
-                name = f"{WORK}/{Path(ref.name).name}-{task.number}"
-                arrived = run.files.named(f"{name}.part")
-                write_file(arrived, made[ref.sha256])
-                placed = FileRef(ref.sha256, ref.size_bytes, name)
-                run.files.receive(placed, arrived)
-                adopted[key] = placed.to_json()
+            if not isinstance(value, dict):
+                continue
+            if value.get("sha256") in made and "name" in value:
+                adopted[key] = self._placed(run, task, FileRef.from_json(value), made).to_json()
+            else:
+                adopted[key] = self._adopt(run, task, value, made)
         return adopted
+
+    def _placed(self, run: Run, task: Task, ref: FileRef, made: dict[str, bytes]) -> FileRef:
+        name = f"{WORK}/{Path(ref.name).name}-{task.number}"
+        arrived = run.files.named(f"{name}.part")
+        write_file(arrived, made[ref.sha256])
+        placed = FileRef(ref.sha256, ref.size_bytes, name)
+        run.files.receive(placed, arrived)
+        return placed
 
     # --------------------------------------------------------------------------------- workers
 

@@ -36,6 +36,7 @@ test-all: .venv/dev tools
 
 tools:
 	scripts/debian-tools
+	scripts/axe-core
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/it" >&2; exit 1; }

@@ -149,13 +149,18 @@ def analyze(options: argparse.Namespace) -> int:
 
 def diagnose(options: argparse.Namespace) -> int:
     from seqto.api import run_diagnose
+    from seqto.report.diagnosis import build_diagnosis
+    from seqto.report.terminal_diagnosis import diagnosis_summary
 
     for setup in _setups(options):
         findings = run_diagnose(setup)
         if options.json:
             print(json.dumps(findings))
         else:
-            print("\n".join(str(finding["message"]) for finding in findings))
+            diagnosis = build_diagnosis(findings)
+            assert diagnosis is not None
+            _print(diagnosis_summary(diagnosis))
+            print(f"written: {setup.out / 'diagnosis.json'}")
     return 0
 
 

@@ -16,6 +16,7 @@ from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, LABELLED, REPORT, Json, Latency, Measurement
 from seqto.report import wording
+from seqto.report.diagnosis import build_diagnosis
 from seqto.report.examples import shown_examples
 from seqto.report.picks import pick_rows
 from seqto.report.warnings import warnings
@@ -63,6 +64,7 @@ def build_report(state: RunState) -> Json:
         "failures": [_without_tag(f) for f in state.failures],
         "profile": [_without_tag(p) for p in state.profiles.values()],
     }
+    report["diagnosis"] = build_diagnosis(report["findings"])
     if state.settings.get("analysis", {}).get("examples", True):
         report["examples"] = shown_examples(chosen.best, state.examples)
     report["picks"] = pick_rows(report)

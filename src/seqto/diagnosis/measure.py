@@ -26,6 +26,7 @@ from seqto.assembly.plan import Plan
 from seqto.devices.device import Device
 from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Apart
+from seqto.diagnosis.joins import layers_to_keep_float, unlike_joins
 from seqto.diagnosis.measure_layers import by_layer
 from seqto.diagnosis.remedies import cures
 from seqto.diagnosis.subject import Judged, Subject, with_ranges
@@ -98,7 +99,13 @@ def at_the_output(subject: Subject) -> Json:
     subject = with_ranges(subject)
     want = _float_answers(subject)
     found: Json = {}
-    for name, plan in {"planned": subject.plan, **cures(subject.plan)}.items():
+    plans = {"planned": subject.plan, **cures(subject.plan)}
+    joins = unlike_joins(subject)
+    if joins:
+        kept = layers_to_keep_float(subject, joins)
+        others = {n: s for n, s in subject.plan.as_dict().items() if n not in kept}
+        plans["joins"] = subject.plan.with_schemes(others)
+    for name, plan in plans.items():
         try:
             found[name] = _damages(subject, plan, want)
         except (DeviceError, PlanError) as error:
@@ -107,7 +114,8 @@ def at_the_output(subject: Subject) -> Json:
             # a cure that this device or opset cannot take is none: said, not hidden
             found[name] = {"error": str(error)}
     word = getattr(subject.task, "changed", None)  # what loss is a share of, if not answers
-    return {"whole": found, "samples": len(subject.samples), "changed": word}
+    figures = {"whole": found, "samples": len(subject.samples), "changed": word}
+    return {**figures, "joins": joins}
 
 
 def _loss(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> float | None:

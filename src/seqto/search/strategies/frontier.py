@@ -65,6 +65,9 @@ HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 BATCH = 8
 
 
+BUNDLES = (1, 2, 4, 8, 16, 32)  # swaps that a neighbour of a trial differs by
+
+
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """Ends by itself after about `confirm` + `rounds` · `refine` trials; a budget may be less."""
@@ -258,7 +261,7 @@ class Frontier:
         limit = hopeless_damage(known.values())
         offers: list[tuple[tuple[float, ...], Plan, str]] = []
         for trial in on_front:
-            if damage_of(trial) > limit:
+            if damage_of(trial) >= limit:
                 continue
             before = self._measured(model, trial)
             for plan, note, delta in self._moves(model, trial):
@@ -279,7 +282,7 @@ class Frontier:
     def _moves(
         self, model: NoiseModel, trial: Trial
     ) -> Iterable[tuple[Plan, str, tuple[float, float, float]]]:
-        """Bundles of 1, 2, 4, 8 swaps, best exchange rate first, in each direction."""
+        """Bundles of 1, 2, 4, … swaps, best exchange rate first, in each direction."""
         space = model.space
         plan = scheme_by_layer(space, trial.plan)
         now = model.prices(plan)
@@ -288,7 +291,7 @@ class Frontier:
             directions |= {"faster": (0, 2), "cleaner for time": (2, 0)}
         for note, (pays, gains) in directions.items():
             swaps = self._swaps(model, plan, pays=pays, gains=gains)
-            for count in (1, 2, 4, 8):
+            for count in BUNDLES:
                 if count > len(swaps):
                     break
                 changed = {**plan, **dict(swaps[:count])}

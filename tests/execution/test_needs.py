@@ -19,7 +19,7 @@ def test_a_job_names_its_files_and_the_variants_of_its_plans(tmp_path: Path) -> 
     assert variants_in(job) == ("smooth-0.5",)
     assert variants_in(jobs.TimePlans((Plan(), smooth), None, 0.1)) == ("base", "smooth-0.5")
     assert variants_in(jobs.RoundWeights("base", (), (), "x")) == ("base",)
-    assert list(refs_in(jobs.ModelSaved(FILE))) == [FILE]
+    assert list(refs_in(jobs.ModelSaved({"": FILE}))) == [FILE]
     place = tmp_path / "variants" / "smooth-0.5"
     place.mkdir(parents=True)
     (place / "model.onnx").write_bytes(b"one")

@@ -79,7 +79,7 @@ def test_memory_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     ):
         (saved,) = run_all(executor, [jobs.SaveModel(plan)])
         before = {p.pid for p in psutil.Process().children()}
-        (found,) = run_all(executor, [jobs.MeasureMemory(saved.outcome.file)])
+        (found,) = run_all(executor, [jobs.MeasureMemory(saved.outcome.files)])
         assert {p.pid for p in psutil.Process().children()} == before
     assert found.outcome.peak_memory_bytes > 0
     assert found.outcome.load_ms > 0

@@ -141,7 +141,10 @@ class DataSettings:
     )
     labelled: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "detection, segmentation: images and annotations, or images and masks"},
+        metadata={
+            "help": "detection, segmentation: images and annotations, or images and masks; "
+            "multi-label, dense: arrays"
+        },
     )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the data source's own keys"}
@@ -155,7 +158,9 @@ class QuantizeSettings:
         "attention get dynamic",
         "static",
     )
-    weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
+    weight: str = _help(
+        "weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4, b4", "s8"
+    )
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale per channel instead of one per tensor", False)
     bias: str = _help("s32 or float", "s32")
@@ -337,7 +342,7 @@ def plugin_keys(section: str) -> tuple[str, ...]:
     return tuple(key.partition(".")[2] for key in keys)
 
 
-LABELLED_PATHS = ("images", "annotations", "masks")  # keys of [data.labelled]
+LABELLED_PATHS = ("images", "annotations", "masks", "arrays")  # keys of [data.labelled]
 PATHS_IN_DATA = {"labelled": LABELLED_PATHS, "tokenizer": ("file", "vocab", "merges")}
 NO_PATHS = ("folders", "none")  # values of data.labels that name no file
 

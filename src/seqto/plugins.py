@@ -48,6 +48,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "random": "seqto.data.random_inputs:RandomInputs",
         "texts": "seqto.data.texts:Texts",
         "pairs": "seqto.data.texts:Pairs",
+        "dataset": "seqto.data.dataset:HubDataset",
     },
     SOURCES: {
         "file": "seqto.model.sources.file:File",

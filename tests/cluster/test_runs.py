@@ -241,3 +241,22 @@ def test_ctrl_c_ends_the_run_and_the_cluster(nodes: Nodes, tmp_path: Path) -> No
     assert time.monotonic() - began < 30
     wait_until(lambda: not left_behind(), seconds=20)
     assert os.path.isfile(tmp_path / "out" / "report.json")
+
+
+def test_several_models_run_side_by_side(nodes: Nodes, tmp_path: Path) -> None:
+    config = runs.write_config(tmp_path, batch=4)
+    tune(config=config, out=tmp_path / "local")
+    models = tmp_path / "models"
+    models.mkdir()
+    good = (tmp_path / "net.onnx").read_bytes()
+    for name, content in (("a", good), ("b", good), ("broken", b"no model")):
+        (models / f"{name}.onnx").write_bytes(content)
+    paths = [str(p) for p in sorted(models.iterdir())]
+    done = runs.command(
+        *("tune", *paths, "--config", config, "--out", tmp_path / "out", *on_ray(nodes))
+    )
+    assert done.returncode == 4, done.stderr
+    for name in "ab":
+        assert essence(tmp_path / "out" / name) == essence(tmp_path / "local")
+    assert [x for x in done.stderr.splitlines() if "broken" in x]
+    assert "b/report.html" in (tmp_path / "out" / "index.html").read_text()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from seqto.assembly.plan import Plan
-from seqto.diagnosis.explain import finding
+from seqto.diagnosis.finding import finding
 from seqto.diagnosis.steps import steps_finding
 from seqto.record.events import from_json
 from seqto.record.journal import finite

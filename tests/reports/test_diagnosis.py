@@ -11,7 +11,7 @@ from rich.console import Console
 from synthetic import EVIL_NAMES, build_report, journal
 
 from seqto.assembly.plan import Plan
-from seqto.diagnosis.explain import finding
+from seqto.diagnosis.finding import finding
 from seqto.diagnosis.steps import ACTIVATIONS, RANGES, SENSITIVE, chain, steps_finding
 from seqto.report import markdown
 from seqto.report.diagnosis import build_diagnosis

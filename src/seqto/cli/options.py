@@ -147,6 +147,7 @@ exit codes:
   0    done
   2    bad input: one line says what is wrong and what to do
   3    no trial meets --max-loss, or compare --fail-if-worse found it worse
+  4    of several models some could not be tuned: one line says why for each
   130  interrupted; tune and demo continue with the same command"""
 
 
@@ -346,7 +347,8 @@ def _add_data_options(group: Any, *, labels: bool = True) -> None:
     group.add_argument(
         "--data",
         metavar="DATA",
-        help="a folder of pictures, an .npz file, or random:COUNT (default: none)",
+        help="a folder of pictures, an .npz file, texts (.tsv, .csv, .jsonl, .parquet, .txt), or "
+        "random:COUNT (default: none)",
     )
     if labels:
         group.add_argument(

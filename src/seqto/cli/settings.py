@@ -9,6 +9,7 @@ from typing import Any
 from seqto import plugins
 from seqto.cli.options import OPTIONS
 from seqto.config import Settings, make, parse_assignment, read_toml
+from seqto.data.tables import SUFFIXES
 from seqto.errors import ConfigError
 
 
@@ -53,7 +54,7 @@ def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _data_source(text: str) -> tuple[str, Any]:
-    """`random:100`, `KIND:VALUE` of a plug-in, an array file, or a folder of pictures."""
+    """`random:100`, `KIND:VALUE` of a plug-in, an array or text file, or a folder of pictures."""
     kind, colon, value = text.partition(":")
     if colon and kind == "random":
         try:
@@ -62,4 +63,6 @@ def _data_source(text: str) -> tuple[str, Any]:
             raise ConfigError(f"--data {text!r}: write random:COUNT") from error
     if colon and kind in plugins.kinds(plugins.DATA) and not Path(text).exists():
         return kind, parse_assignment(f"{kind}={value}")[1]
+    if text.lower().endswith(tuple(SUFFIXES)):
+        return "texts", text
     return ("arrays" if text.endswith((".npz", ".npy")) else "images"), text

@@ -9,24 +9,24 @@
     sensitive    layers that do much damage though nothing is wrong with them
     slower       layers that are slower as integers than as floats
 
+Models with attention have more causes (explain_attention.py).
+
 A cause that was looked for and not found is said too ("bias saturates: 0 layers").
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from seqto.devices.saturation import SATURATES, UNKNOWN
+from seqto.diagnosis.explain_attention import attention_findings
+from seqto.diagnosis.finding import finding
 from seqto.diagnosis.measure_layers import OFF_SHARE
 from seqto.records import Json
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import FLOAT_KERNEL, U8, Arithmetic, Kernel
 from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import percent, shorten
-
-KIND = "diagnosis"
-
 
 # One bit, three times. A layer is named for its ranges when a typical channel has lost a bit to
 # the largest one, and when the layer's error halves with a scale for each channel.
@@ -77,18 +77,9 @@ def findings(measured: Mapping[str, Json], *, profiles: Sequence[Json] = ()) -> 
         found.append(_outliers(rows, whole))
         if damage:
             found.append(_sensitive(rows, damage, measured["damage"]["samples"]))
+    found += attention_findings(measured.get("attention", {}))
     slower = _slower(profiles)
     return [*found, *([slower] if slower else [])]
-
-
-def finding(cause: str, message: str, layers: Sequence[str], figures: Mapping[str, Any]) -> Json:
-    return {
-        "event": "finding",
-        "kind": KIND,
-        "message": message,
-        "layers": list(layers),
-        "figures": {"cause": cause, **figures},
-    }
 
 
 def _output(whole: Mapping[str, Json], samples: int, word: str | None) -> Json:

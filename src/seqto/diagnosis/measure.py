@@ -1,12 +1,13 @@
 """What a diagnosis rests on: figures that a worker measures, layer by layer and at the output.
 
-Three parts, each a job of its own, so that workers share them:
+Four parts, each a job of its own, so that workers share them:
 
     layers   every layer alone on float inputs (measure_layers.py): its error on the device and in
              exact arithmetic, and what other schemes would make of it
     damage   what each layer's own error does to the task's signal, in exact arithmetic
     whole    signal and answers of the whole model, as planned and with cures, on the device and
              exact
+    attention   outlier channels, masks, tables, norms and batches (attention.py)
 
 A fourth part, `exact`, is the damage of one plan in exact arithmetic, for the chain of steps.py.
 
@@ -34,7 +35,7 @@ from seqto.errors import DeviceError, PlanError
 from seqto.records import Json
 from seqto.tasks.task import Answers, WeightedTask
 
-PARTS = ("layers", "damage", "whole")
+PARTS = ("layers", "damage", "whole", "attention")
 
 
 DAMAGE_SAMPLES = 4  # of the samples: one run for each layer and sample is what costs time

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from seqto.assembly.plan import Plan
-from seqto.diagnosis.explain import finding
+from seqto.diagnosis.finding import finding
 from seqto.diagnosis.remedies import with_scheme_fields
 from seqto.errors import PlanError
 from seqto.records import Json

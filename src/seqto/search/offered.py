@@ -18,7 +18,7 @@ from seqto.schemes.dynamic_int import DynamicInt
 from seqto.schemes.nbit import NBit
 from seqto.schemes.scheme import FP16, Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import LEVELS, P8, S4, S7, S8, U4, U8, Rounding
+from seqto.schemes.types import B4, LEVELS, P8, S4, S7, S8, U4, U8, Rounding
 from seqto.schemes.weight_only import WeightOnly
 
 OUTPUT = Rounding.OUTPUT
@@ -35,8 +35,8 @@ WEIGHTED: tuple[Scheme, ...] = (
     StaticInt(S8, U8, float_bias=True),
     StaticInt(P8, U8, float_bias=True, rounding=OUTPUT),
     StaticInt(S7, U8, float_bias=True),
-    StaticInt(S4, U8, float_bias=True, rounding=OUTPUT),
-    WeightOnly(S4, rounding=OUTPUT),
+    StaticInt(B4, U8, float_bias=True, rounding=OUTPUT),
+    WeightOnly(B4, rounding=OUTPUT),
 )
 
 
@@ -61,7 +61,7 @@ ATTENTION: tuple[Scheme, ...] = (
     NBit(U4, block=32),
     NBit(S4, OUTPUT, 128),
     NBit(S4, block=128),
-    DynamicInt(S4, rounding=OUTPUT),
+    DynamicInt(B4, rounding=OUTPUT),
 )
 
 

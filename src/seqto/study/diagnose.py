@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from seqto.assembly.plan import Plan
 from seqto.diagnosis import steps
-from seqto.diagnosis.explain import finding, findings
+from seqto.diagnosis.explain import findings
+from seqto.diagnosis.finding import finding
 from seqto.diagnosis.measure import PARTS
 from seqto.execution.executor import Executor, expect, run_all
 from seqto.execution.jobs import Diagnose, Figures
@@ -78,4 +79,5 @@ _LOOKED_AT = {
     "layers": "the layers one by one",
     "damage": "the damage of each layer",
     "whole": "the whole model's output",
+    "attention": "what is particular to attention",
 }

@@ -146,6 +146,10 @@ class RayCluster:
         if self._fatal is not None:
             raise DeviceError(self._fatal)
 
+    def abort(self, reason: str) -> None:
+        """Let every run of this command end with an error, e.g. after Ctrl-C."""
+        self._gone(reason)
+
     def request(self, kind: str, body: Json) -> None:
         self.check()
         self._send(kind, body)

@@ -247,13 +247,58 @@ def devices(_options: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from seqto.devices.available import usable_devices
+    from seqto.devices.available import NOT_BUILT_IN, usable_devices
 
+    found = usable_devices()
     table = Table("device", "usable", "why")
-    for name, usable, reason in usable_devices():
-        # as text: brackets in a reason ("seqto[tvm]") are no markup
-        table.add_row(Text(name), "yes" if usable else "no", Text(reason))
+    # as text: brackets in a reason ("seqto[tvm]") are no markup
+    for name, usable, reason in sorted(found, key=lambda row: not row[1]):
+        if usable or reason != NOT_BUILT_IN:
+            table.add_row(Text(name), "yes" if usable else "no", Text(reason))
     _print(table)
+    absent = [name.split("'")[1] for name, _, reason in found if reason == NOT_BUILT_IN]
+    if absent:
+        _print(Text(f"providers {NOT_BUILT_IN}: {', '.join(absent)}"))
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.settings import overrides_from
+    from seqto.report.checked import checked_json, checked_lines
+
+    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
+    found = api.check(options.model, against=options.against, config=options.config, **given)
+    print(json.dumps(checked_json(found)) if options.json else "\n".join(checked_lines(found)))
+    return EXIT_GATE if found.missed else 0
+
+
+def apply(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.settings import overrides_from
+    from seqto.report.wording import measured_sentence
+
+    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
+    done = api.apply(
+        options.folder,
+        options.model,
+        given_path(options.output, "--output"),
+        trial=options.trial,
+        pick=options.pick,
+        **given,
+    )
+    print(f"{measured_sentence(done.report, done.trial)}")
+    saved = done.saved
+    print(f"plan of trial {saved.trial}: {saved.size_bytes:,} bytes → {options.output}")
+    return 0
+
+
+def completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError as error:
+        raise ConfigError("completion needs shtab: pip install 'seqto[completion]'") from error
+    print(shtab.complete(make_parser(), shell=options.shell))
     return 0
 
 
@@ -267,6 +312,9 @@ COMMANDS = {
     "compare": compare,
     "serve": serve,
     "devices": devices,
+    "check": check,
+    "apply": apply,
+    "completion": completion,
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seqto import plugins
-from seqto.cli.options import OPTIONS
+from seqto.cli.option_table import OPTIONS
 from seqto.config import Settings, make, parse_assignment, read_toml
 from seqto.data.tables import SUFFIXES
 from seqto.errors import ConfigError
@@ -26,11 +26,23 @@ def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
         value = getattr(options, option.setting, None)
         if value is not None:
             overrides[option.setting] = _split(option.setting, value) if option.many else value
+    overrides.update(_within(options))
     overrides.update(_data_overrides(options))
     if getattr(options, "no_examples", False):
         overrides["analysis.examples"] = False
     overrides.update(dict(parse_assignment(text) for text in options.set))
     return overrides
+
+
+def _within(options: argparse.Namespace) -> dict[str, str]:
+    """`--within 1%` bounds the loss, `--within score:1%` the drop of the task's score."""
+    text = getattr(options, "within", None)
+    if text is None:
+        return {}
+    kind, colon, share = text.rpartition(":")
+    if colon and kind not in ("score", "answers"):
+        raise ConfigError(f"--within {text!r}: write 1%, or score:1% for the task's score")
+    return {"search.max_score_drop" if kind == "score" else "search.max_loss": share}
 
 
 def _split(setting: str, items: list[str]) -> list[str]:

@@ -30,6 +30,7 @@ OBJECTIVES = "objectives"  # objectives that the strategy does not plan for
 UNSUPPORTED = "unsupported"  # schemes that the device refuses
 TREATMENT = "treatment"  # a transformed float model was made
 DIAGNOSIS = "diagnosis"
+BATCH_DEPENDENCE = "batch dependence"  # answers that change with what else is in the batch
 
 # steps beside the trials that may fail
 BATCH, TIMING, REPORT_SPLIT, PROFILE = "batch", "timing", "report split", "profile"

@@ -10,12 +10,12 @@ calibration pictures and judged by the same task on the same report split and la
     static per channel   u8 activations, s8 weights
     dynamic              u8 weights
 
-Latency is the median of ratios to float, run in turn with it. `--tables` prints the Markdown of
-docs/results.md from the JSON alone.
+Latency is the median of ratios to float, run in turn with it.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -25,7 +25,7 @@ import zoo
 from measure import PREPARED, float_bytes, interleaved, samples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from seqto.data.store import SampleStore
     from seqto.records import Measurement
@@ -46,48 +46,64 @@ STOCK = {
 def main() -> None:
     parser = zoo.parser("pictures", __doc__, models=MODELS, seeds=None)
     parser.add_argument("--max-minutes", type=float, default=60.0, help="of a run")
-    parser.add_argument("--tables", action="store_true", help="print the tables, measure nothing")
+    parser.add_argument("--parts", nargs="+", choices=("run", "stock"), default=["run", "stock"])
     options = parser.parse_args()
     results = zoo.Results(options.out, name="pictures", options={"set": options.set})
-    if not options.tables:
-        for case in zoo.cases(options):
-            if case.name not in results.rows:
-                results.put(case.name, measured(case, options.runs / case.name, options))
-    for name, row in results.rows.items():
-        print(f"### {name}\n\n{markdown(row)}")
+    for case in zoo.cases(options):
+        job = case.job(options.runs / case.name, {"search.max_minutes": options.max_minutes})
+        if "run" in options.parts and case.name not in results.rows:
+            results.put(case.name, run_row(job))
+        if "stock" in options.parts:
+            add_stock(job, results, case.name)
+    for name in MODELS:
+        if name in results.rows:
+            found = [results.rows[key] for x in STOCK if (key := f"{name}: {x}") in results.rows]
+            print(f"### {name}\n\n{markdown(results.rows[name], found)}")
 
 
-def measured(case: zoo.Case, out: Path, options: Any) -> Json:
-    """One run, and the stock models beside it."""
+def run_row(job: RunSetup) -> Json:
+    """The recommended trials of one run."""
     from seqto.api import read_report, run_tune
+
+    if not (job.out / "report.json").is_file():
+        zoo.note(f"{job.out.name}: run")
+        run_tune(job)
+    report = read_report(job.out)
+    return {
+        "float": {"size_bytes": float_bytes(job), "scores": float_scores(report)},
+        "recommended": picks(report),
+        "minutes": minutes_of(job.out),
+        "trials": report["counts"]["trials"],
+        "probes": report["counts"]["probes"],
+    }
+
+
+def minutes_of(out: Path) -> float:
+    """Minutes of all calls on a run folder."""
+    lines = (out / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+    ends = [event for line in lines if (event := json.loads(line))["event"] == "end"]
+    return round(sum(event["seconds"] for event in ends) / 60, 1)
+
+
+def add_stock(job: RunSetup, results: zoo.Results, name: str) -> None:
+    """The stock models that are not there yet."""
     from seqto.records import LABELLED, REPORT
     from seqto.study.setup import labelled_task
     from seqto.study.workspace import prepare_model
 
-    job = case.job(out, {"search.max_minutes": options.max_minutes})
-    if not (out / "report.json").is_file():
-        zoo.note(f"{case.name}: run")
-        run_tune(job)
-    report = read_report(out)
-    prepare_model(job, out)
-    rows: list[Json] = []
+    missing = [x for x in STOCK if f"{name}: {x}" not in results.rows]
+    if not missing:
+        return
+    prepare_model(job, job.out)
     with samples_of(job) as store:
-        task = told_of_model(job, out)
-        judges = {REPORT: Judge(job, store, REPORT, task)}
+        judges = {REPORT: Judge(job, store, REPORT, told_of_model(job, job.out))}
         scored = labelled_task(job)
         if scored is not None and store.splits().get(LABELLED):
-            judges[LABELLED] = Judge(job, store, LABELLED, told_of_model(job, out, scored))
-        for name, settings in STOCK.items():
-            zoo.note(f"{case.name}: {name}")
-            rows.append({"model": name, **stock_row(job, store, judges, settings)})
-    return {
-        "float": {"size_bytes": float_bytes(job), "scores": float_scores(report)},
-        "stock": rows,
-        "recommended": picks(report),
-        "minutes": round(report["seconds"] / 60, 1) if report["seconds"] else None,
-        "trials": report["counts"]["trials"],
-        "probes": report["counts"]["probes"],
-    }
+            judges[LABELLED] = Judge(job, store, LABELLED, told_of_model(job, job.out, scored))
+        for kind in missing:
+            zoo.note(f"{name}: {kind}")
+            found = stock_row(job, store, judges, STOCK[kind])
+            results.put(f"{name}: {kind}", {"model": kind, **found})
 
 
 def stock_row(
@@ -219,14 +235,22 @@ def float_scores(report: Mapping[str, Any]) -> Json:
 
 
 def picks(report: Mapping[str, Any]) -> list[Json]:
-    """The recommended trials as they are on the report split."""
+    """The recommended trials as they are on the report split.
+
+    Trials that an earlier call on the folder recommended are there too.
+    """
     titles: dict[int, list[str]] = {}
+    if report["fully_quantized"] is not None:
+        titles[report["fully_quantized"]] = ["papers' setting"]
     for pick, number in report["recommended"].items():
         titles.setdefault(number, []).append(pick)
+    for trial in report["trials"]:
+        if trial["report_split"]:
+            titles.setdefault(trial["number"], ["earlier call"])
     rows = []
     for number, names in titles.items():
         trial = next(t for t in report["trials"] if t["number"] == number)
-        found = trial["report_split"] or {}
+        found = trial["report_split"] or {"loss": trial["loss"]}  # else on the evaluation split
         labelled = trial["labelled"] or {}
         latency = trial["latency_ms"] or {}
         rows.append(
@@ -243,7 +267,7 @@ def picks(report: Mapping[str, Any]) -> list[Json]:
     return sorted(rows, key=lambda row: row["size_bytes"])
 
 
-def markdown(row: Mapping[str, Any]) -> str:
+def markdown(row: Mapping[str, Any], stock: Sequence[Json]) -> str:
     head = ("model", "changed (95 %)", "score (interval of the drop)", "MB", "time / float", "min")
     scores = row["float"]["scores"]
     name = next(iter(scores), "")
@@ -251,7 +275,7 @@ def markdown(row: Mapping[str, Any]) -> str:
     lines: list[tuple[str, ...]] = [
         ("float", "–", shown, zoo.megabytes(row["float"]["size_bytes"]), "1", "–")
     ]
-    for found in [*row["stock"], *row["recommended"]]:
+    for found in [*stock, *row["recommended"]]:
         minutes = found.get("minutes", row["minutes"])
         ratio = found["latency"][0]
         lines.append(

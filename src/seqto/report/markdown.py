@@ -12,8 +12,9 @@ from seqto.report.terminal import caption, pick_lines, shown_trials
 from seqto.report.terminal_diagnosis import markdown_steps
 from seqto.text import shorten as shortened
 
-# every sign that Markdown, GitHub's HTML or a mention could act on
-_ACTIVE = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$^=:/@<>&\"'])")
+# what Markdown, GitHub's HTML, a mention, a reference to an issue or a bare link could act on;
+# signs that only act at the start of a line ("-", "+", "1.") stand within one here
+_ACTIVE = re.compile(r"([\\`*_{}\[\]|~$^@#<>&]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 
 
 def escape(text: object, *, width: int = 80) -> str:

@@ -88,7 +88,7 @@ def short_speed(latency: Mapping[str, Any] | None) -> str:
     if verdict is Speed.SAME:
         return "≈1×"
     low, high = ends(latency)
-    if is_wide(latency):
+    if verdict is Speed.UNCERTAIN or is_wide(latency):
         return f"{low:.1f}–{high:.1f}×"
     ratio = latency["ratio"]
     digits = 2 if ratio < 10 else 1 if ratio < 100 else 0

@@ -136,6 +136,7 @@ def main() -> None:
     from seqto import config, export
     from seqto.data.store import SampleStore
     from seqto.records import CALIBRATION, REPORT
+    from seqto.selection.recommend import title_of
     from seqto.study import workspace
     from seqto.study.setup import make_setups
 
@@ -161,12 +162,13 @@ def main() -> None:
         seen: dict[int, str] = {}
         full = {"fully quantized": report["fully_quantized"]}
         for pick, number in {**report["recommended"], **full}.items():
+            title = title_of(pick)
             if number is None:
                 continue
             if number in seen:
-                seen[number] += f", {pick}"
+                seen[number] += f", {title}"
                 continue
-            seen[number] = pick
+            seen[number] = title
             models[f"#{number}"] = folder / f"trial-{number}.onnx"
             export(given.run, models[f"#{number}"], trial=number)
         found = judged(setup, store, REPORT, models)
@@ -174,7 +176,7 @@ def main() -> None:
         lengths = store.lengths(CALIBRATION)
         rows = [
             {
-                "name": f"seqto {seen[int(n[1:])]} ({n})" if n.startswith("#") else n,
+                "name": f"seqto, {seen[int(n[1:])]} ({n})" if n.startswith("#") else n,
                 "size_bytes": path.stat().st_size,
                 "ratios": ratios[n],
                 **found[n],

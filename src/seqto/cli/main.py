@@ -33,6 +33,9 @@ EXIT_BAD_INPUT = 2
 EXIT_GATE = 3
 
 
+EXIT_SOME_FAILED = 4
+
+
 EXIT_INTERRUPTED = 130
 
 
@@ -96,7 +99,7 @@ def _discard_output() -> None:
 
 
 def print_version() -> int:
-    from seqto.record.environment import version
+    from seqto.devices.environment import version
 
     print(f"seqto {version()}")
     return 0
@@ -106,9 +109,21 @@ def print_version() -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
+    from seqto.cli.settings import settings_from
+    from seqto.cli.several import tune_each
     from seqto.record.own_files import check_run_folder
+    from seqto.study.setup import make_each
 
-    setups = _setups(options)
+    settings, out = settings_from(options), given_path(options.out, "--out")
+    each = make_each(settings, options.models, out=out)
+    if len(each) > 1 and not options.dry_run:
+        with _live_page(options, out):
+            done = tune_each(settings, each, out=out, as_json=options.json)
+        return _several_done(done, as_json=options.json)
+    setups = [setup for _, setup in each if not isinstance(setup, SeqtoError)]
+    for _, problem in each:
+        if isinstance(problem, SeqtoError):
+            raise problem
     for setup in setups:  # all of them before the first is begun
         check_run_folder(setup.out)
     if options.dry_run:
@@ -117,12 +132,21 @@ def tune(options: argparse.Namespace) -> int:
         for setup in setups:
             print(describe(setup))
         return 0
-    results = [_tuned(options, setup) for setup in setups]
-    if len(results) > 1 and not options.json:
-        from seqto.report.terminal import runs_table
+    return _exit_code([_tuned(options, setup) for setup in setups])
 
-        _print(runs_table([(r.folder, r.report) for r in results]))
-    return _exit_code(results)
+
+def _several_done(done: Sequence[tuple[str, Result | SeqtoError]], *, as_json: bool) -> int:
+    """Print the table of several models; return 4 where some of them could not be tuned."""
+    from seqto.report.terminal import runs_table
+
+    failed = {name: str(found) for name, found in done if isinstance(found, SeqtoError)}
+    results = [found for _, found in done if not isinstance(found, SeqtoError)]
+    if not as_json:
+        _print(runs_table([(r.folder, r.report) for r in results], failed=list(failed)))
+    for name, message in failed.items():
+        print(f"seqto: {name}: {message}", file=sys.stderr)
+    code = _exit_code(results)
+    return EXIT_SOME_FAILED if failed else code
 
 
 def demo(options: argparse.Namespace) -> int:

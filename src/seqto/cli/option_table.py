@@ -154,6 +154,14 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("--device", "device.kind", "KIND", "ort, tvm, or a plug-in's name", "ort", DEVICE),
     Option(
+        "--executor",
+        "executor.kind",
+        "KIND",
+        "local: processes of this machine; ray: a Ray cluster",
+        "local",
+        DEVICE,
+    ),
+    Option(
         "--jobs",
         "search.jobs",
         "N",

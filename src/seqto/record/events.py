@@ -161,6 +161,15 @@ class PlanProfiled(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeUsed(_Event):
+    """A node of a cluster that has measured something: its versions and its CPU."""
+
+    tag: ClassVar[str] = "node"
+    name: str
+    environment: Json
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFinished(_Event):
     """A trial of one layer on few samples."""
 
@@ -254,6 +263,7 @@ Event = (
     | LayersRanked
     | SchemesTried
     | PlanProfiled
+    | NodeUsed
     | ProbeFinished
     | TrialFinished
     | TrialTimed

@@ -137,7 +137,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
             for k in (
                 "status", "counts", "baseline", "objectives", "front", "recommended",
                 "fully_quantized", "settings", "environment", "device", "placement",
-                "data",
+                "data", "nodes",
             )
         },
     }  # fmt: skip
@@ -251,8 +251,9 @@ def _policy(scripts: list[str], *, live: bool) -> str:
     )
 
 
-def render_index(rows: list[Json], *, folder: str) -> str:
+def render_index(rows: list[Json], *, folder: str, live: bool = True) -> str:
     """The list of runs in a folder; each row has href, name, status, trials and sentence."""
+    again = "<meta http-equiv='refresh' content='5'>" if live else ""
     heads = "".join(f"<th scope='col'>{h}</th>" for h in ("run", "status", "trials", "result"))
     body = "".join(
         "<tr>"
@@ -270,7 +271,7 @@ def render_index(rows: list[Json], *, folder: str) -> str:
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        "<meta http-equiv='refresh' content='5'><link rel='icon' href='data:,'>"
+        f"{again}<link rel='icon' href='data:,'>"
         f"<title>seqto runs</title><style>{_asset('page.css')}{_INDEX_DARK}</style></head><body>"
         f"<header><div class='bar'><span class='brand'>seqto</span><h1>Runs in "
         f"{html.escape(text.shorten(folder, 80))}</h1></div></header><main><section>"

@@ -37,6 +37,7 @@ def build_report(state: RunState) -> Json:
         "status": state.status,
         "seconds": state.ended.seconds if state.ended else None,
         **_of_header(state, open_layers),
+        "nodes": dict(state.nodes),
         "settings": state.settings,
         "int8_products": _int8_products(state),
         "placement": _placement(state, chosen),
@@ -246,6 +247,7 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "seconds": trial.seconds,
         "note": trial.note,
         "same_as": trial.same_as,
+        "node": trial.node or None,
     }
 
 

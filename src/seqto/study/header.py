@@ -8,10 +8,10 @@ import numpy as np
 
 from seqto import config
 from seqto.data.store import SampleStore
+from seqto.devices.environment import environment, version
 from seqto.errors import JournalError
 from seqto.model import files as model_files
 from seqto.model.sources.source import Fetched
-from seqto.record.environment import environment, version
 from seqto.record.events import FORMAT, RunStarted
 from seqto.records import Json
 from seqto.study.setup import RunSetup

@@ -21,8 +21,9 @@ from seqto.data.masks import Masks
 from seqto.data.pictures import NO_LABELS, Pictures
 from seqto.data.preprocess import Preprocess
 from seqto.data.presets import from_settings
-from seqto.devices.device import CachingDevice, Device
-from seqto.errors import ConfigError, nearest
+from seqto.devices.device import Device
+from seqto.errors import ConfigError, SeqtoError, nearest
+from seqto.execution.ray.executor import RayCluster
 from seqto.model.sources import parse_source
 from seqto.model.sources.bundle import Bundle
 from seqto.model.sources.source import Fetched
@@ -60,26 +61,51 @@ class RunSetup:
     wiring: Wiring | None = None  # of a bundle
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
+    cluster: RayCluster | None = None  # shared with other runs; None: the run opens its own
+    began: float | None = None  # of the command, where runs share its time; None: now
     guess: TaskGuess | None = None  # of the task, where nobody has named one
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
     """One run for each model that the paths (else model.path) name; several get sub-folders."""
+    made = make_each(settings, models, out=out)
+    for _, setup in made:
+        if isinstance(setup, SeqtoError):
+            raise setup
+    return [setup for _, setup in made if isinstance(setup, RunSetup)]
+
+
+def make_each(
+    settings: Settings, models: Sequence[str] = (), *, out: Path
+) -> list[tuple[str, RunSetup | SeqtoError]]:
+    """(name, set-up or why there is none) of each model: one that is bad stops no other."""
     check_settings(settings)
     paths = models or ([settings.model.path] if settings.model.path else [])
     pairs: list[tuple[Fetched, Settings]] = []
+    bad: list[tuple[str, RunSetup | SeqtoError]] = []
     if settings.model.bundle:
         pairs += [(fetched, settings) for fetched in fetch(settings)]
     elif not paths:
         raise ConfigError("no model: name one, or give --config with model.path")
     for path in paths:
         own = dataclasses.replace(settings, model=dataclasses.replace(settings.model, path=path))
-        pairs += [(fetched, own) for fetched in fetch(own)]
+        try:
+            pairs += [(fetched, own) for fetched in fetch(own)]
+        except SeqtoError as error:
+            bad.append((path, error))
     names = distinct_names([fetched.name for fetched, _ in pairs])
-    return [
-        make_setup(fetched, out / name if len(pairs) > 1 else out, own)
+    several = len(pairs) + len(bad) > 1
+    return bad + [
+        (name, _setup_or_error(fetched, out / name if several else out, own))
         for (fetched, own), name in zip(pairs, names, strict=True)
     ]
+
+
+def _setup_or_error(fetched: Fetched, out: Path, settings: Settings) -> RunSetup | SeqtoError:
+    try:
+        return make_setup(fetched, out, settings)
+    except SeqtoError as error:
+        return error
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -139,9 +165,6 @@ def make_setup(
     device = _with_fields(
         plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
     )
-    if isinstance(device, CachingDevice):
-        # compiled models are shared by this run's workers and go with the other caches
-        device_json |= device.with_cache((out / "cache" / "compiled").resolve())
     chosen = task or _built(settings, plugins.TASKS)
     if isinstance(chosen, GenerationTask) and _reads_texts(settings):
         chosen = chosen.for_tokenizer(_tokenizer(settings, fetched))

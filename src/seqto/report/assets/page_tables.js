@@ -203,6 +203,7 @@ function drawSettings(report) {
   const nested = Object.entries(report.settings).filter(([, v]) => v && typeof v === "object" && !Array.isArray(v));
   const rest = Object.fromEntries(Object.entries(report.settings).filter(([k]) => !nested.some(([n]) => n === k)));
   const groups = [["Settings", rest], ...nested.map(([name, value]) => ["Settings: " + name, value]), ["Environment", report.environment],
+    ...Object.entries(report.nodes ?? {}).map(([name, value]) => ["Node " + name, value]),
     ["Device", { ...report.device, ...placementRows(report.placement) }], ["Data", report.data], ["Model", report.model]];
   fill("settings-tables", ...groups.filter(([, value]) => Object.keys(value ?? {}).length).map(([title, value]) =>
     el("div", {}, el("h3", {}, title), el("table", {}, el("tbody", {}, ...flatten(value).map(([k, v]) => el("tr", {}, el("td", {}, k), el("td", {}, v))))))));

@@ -62,9 +62,6 @@ from seqto.selection.recommend import TOLERANCE, loss_curve
 HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 
 
-BATCH = 8
-
-
 BUNDLES = (1, 2, 4, 8, 16, 32)  # swaps that a neighbour of a trial differs by
 
 
@@ -79,6 +76,7 @@ class Frontier:
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
+    ask: int = 8  # plans asked at once: more keep more workers busy; part of the run's identity
 
     @property
     def timed(self) -> bool:
@@ -117,8 +115,8 @@ class Frontier:
     ) -> Generator[Ask, Answers, None]:
         first = {plan.key: (plan, note) for plan, note in reversed(plans)}
         fresh = [first[k] for k in dict.fromkeys(p.key for p, _ in plans) if k not in known]
-        for start in range(0, len(fresh), BATCH):
-            batch = fresh[start : start + BATCH]
+        for start in range(0, len(fresh), self.ask):
+            batch = fresh[start : start + self.ask]
             asked = Ask(
                 tuple(p for p, _ in batch),
                 tuple(n for _, n in batch),

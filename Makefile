@@ -24,17 +24,19 @@ test: .venv/dev
 check: .venv/dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check
 
-# tvm, OpenVINO and the kernels of CPUs without VNNI have environments of their own; where one cannot be installed, that is said and
+# tvm, Ray, OpenVINO and the kernels of CPUs without VNNI have environments of their own; where one cannot be installed, that is said and
 # its tests are left out.
 # The big run comes last, so that its summary is the last line.
 test-all: .venv/dev tools
 	scripts/test-tvm "$(PYTHON)"
 	scripts/test-openvino "$(PYTHON)"
+	scripts/test-ray "$(PYTHON)"
 	scripts/test-avx2
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check -m "not tvm and not openvino"
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check -m "not tvm and not openvino and not ray"
 
 tools:
 	scripts/debian-tools
+	scripts/axe-core
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/it" >&2; exit 1; }
@@ -49,4 +51,4 @@ tools:
 	@touch $@ .venv/runtime
 
 clean:
-	rm -rf .venv .venv-tvm .venv-openvino build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-tvm .venv-openvino .venv-ray build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -166,8 +166,8 @@ class Results:
         return found
 
     def put(self, key: str, row: Mapping[str, Any]) -> None:
+        from seqto.devices.environment import environment
         from seqto.files import write_file
-        from seqto.record.environment import environment
 
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.rows[key] = {**row, "date": now}

@@ -4,6 +4,13 @@
     GET  /api/models/OWNER/NAME/revision/REV          commit and file names
     HEAD, GET /OWNER/NAME/resolve/REV/FILE            a file; ETag, X-Repo-Commit
 
+and the same for datasets, which are repositories called datasets/OWNER/NAME here:
+
+    GET  /api/datasets/OWNER/NAME[/revision/REV]      commit and file names
+    GET  /api/datasets/OWNER/NAME/tree/REV[/FOLDER]   files of a folder, or of all
+    POST /api/datasets/OWNER/NAME/paths-info/REV      files by name
+    HEAD, GET /datasets/OWNER/NAME/resolve/REV/FILE   a file
+
 What is missing gives 404 with the hub's X-Error-Code. Every request is kept in `requests`.
 """
 
@@ -66,10 +73,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
+    def do_POST(self) -> None:
+        self._answer()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
-    def _answer(self) -> None:
+    def _answer(self) -> None:  # noqa: PLR0911
         self.hub.requests.append((self.command, self.path, dict(self.headers)))
         url = urlsplit(self.path)
         parts = [unquote(part) for part in url.path.strip("/").split("/")]
@@ -81,7 +91,48 @@ class Handler(BaseHTTPRequestHandler):
             return self._send_repositories(parse_qs(url.query))
         if parts[:2] == ["api", "models"]:
             return self._send_info("/".join(parts[2:4]), parts[5] if len(parts) > 5 else "main")
+        if parts[:2] == ["api", "datasets"] and len(parts) >= 4:
+            deep = parse_qs(url.query).get("recursive", ["false"])[0].lower() == "true"
+            return self._send_dataset("/".join(parts[1:4]), parts[4:], deep=deep)
+        if parts[0] == "datasets" and len(parts) > 5:
+            return self._send_file("/".join(parts[:3]), parts[4], "/".join(parts[5:]))
+        if len(parts) < 4:
+            return self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
         return self._send_file("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+
+    def _send_dataset(self, repo: str, rest: list[str], *, deep: bool) -> None:
+        what, revision = rest[0] if rest else "revision", rest[1] if len(rest) > 1 else "main"
+        if what == "revision":
+            return self._send_info(repo, revision)
+        files = self._find(repo, revision)
+        if files is None:
+            return None
+        folder = "/".join(rest[2:])
+        names = [name for name in files if not folder or name.startswith(folder + "/")]
+        if what == "paths-info":
+            asked = self._body()
+            names = [name for name in files if name in asked]
+        elif what != "tree" or (folder and not names):
+            return self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
+        rows: dict[str, dict[str, Any]] = {}
+        for name in names:
+            inner = name.removeprefix(folder + "/" if folder else "")
+            if what == "tree" and not deep and "/" in inner:
+                path = name.removesuffix(inner) + inner.split("/")[0]
+                rows[path] = {"type": "directory", "path": path, "oid": "0" * 40}
+                continue
+            digest = hashlib.sha1(files[name]).hexdigest()
+            rows[name] = {"type": "file", "path": name, "size": len(files[name]), "oid": digest}
+        return self._send(200, json.dumps(list(rows.values())).encode())
+
+    def _body(self) -> list[str]:
+        """Names in the body of a request, in JSON or as a form."""
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        try:
+            found = json.loads(raw)["paths"]
+        except (ValueError, KeyError):
+            found = parse_qs(raw).get("paths", [])
+        return [found] if isinstance(found, str) else list(found)
 
     def _send_repositories(self, query: dict[str, list[str]]) -> None:
         owner, start = query["author"][0], int(query.get("cursor", ["0"])[0])
@@ -137,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        if self.command == "GET":
+        if self.command in ("GET", "POST"):
             self.wfile.write(data)
 
 

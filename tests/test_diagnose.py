@@ -323,6 +323,7 @@ def test_the_command_prints_one_line_a_cause_and_leaves_only_its_file(
     lines = capsys.readouterr().out.splitlines()
     starts = ("output:", "satur", "per-tensor weight", "bias saturates:", "activation outliers:")
     for start in starts:
-        assert any(line.startswith(start) for line in lines), (start, lines)
+        assert any(line.startswith(f"· {start}") for line in lines), (start, lines)
+    assert any(line.startswith("one scale for a whole weight") for line in lines), lines
     written = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert written == ["diagnosis.json", "seqto-files.jsonl"]

@@ -11,7 +11,7 @@ LAYERS = (
     Layer("add", "Add", ("add",), ("a", "b"), "c", 0),
     Layer("fc", "Gemm", ("fc",), ("c",), "y", 4000, weight="w3", bias="b3"),
 )
-ROUNDABLE = frozenset((name, kind) for name in ("conv", "fc") for kind in ("s8", "p8", "s4"))
+ROUNDABLE = frozenset((name, kind) for name in ("conv", "fc") for kind in ("s8", "p8", "b4"))
 BYTES = {x.name: 4 * x.parameters for x in LAYERS}
 
 

@@ -214,6 +214,10 @@ def test_every_setting_that_may_change_on_resume_was_one_before_or_is_said_here(
         *("search.tolerance", "search.objectives", "device.timeout_s", "device.memory_mb"),
         *("model.path", "model.bundle", "model.offline", "model.cache", "model.endpoint"),
         *("data.images", "data.labels", "data.arrays", "data.chunk"),
+        # where jobs run changes no figure: a run goes on here, on a cluster, or back
+        *("executor.kind", "executor.address", "executor.folder", "executor.resource"),
+        *("executor.other_cpus", "executor.studies"),
+        "analysis.examples",  # pictures for the page, measured at the end
         # what they say is part of the data's identity
         *("data.texts", "data.pairs", "data.columns", "data.tokenizer"),
     }

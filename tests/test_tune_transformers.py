@@ -11,6 +11,7 @@ import nets
 import token_nets
 from seqto import tune
 from seqto.record import journal
+from seqto.record.events import BATCH_DEPENDENCE
 from seqto.record.replay import replay
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -79,3 +80,26 @@ def test_a_batch_invariant_target_gets_no_dynamic_scheme(tmp_path: Path) -> None
     used = {code.split("-")[0] for plan in schemes_of(run) for code in plan.values()}
     assert "nbit" in used
     assert "dynamic" not in used
+
+
+def test_a_batch_that_changes_answers_is_named(tmp_path: Path) -> None:
+    model, data = inputs(tmp_path)
+    run = tmp_path / "run"
+    tune(
+        model,
+        data=data,
+        out=run,
+        data__calibration=10,
+        data__evaluation=20,
+        data__report=0,
+        search__strategy="stepwise",
+        search__max_trials=1,
+        search__objectives=("loss", "size"),
+        analysis__diagnose=False,
+    )
+    found = replay(journal.read_events(run / "journal.jsonl")).findings
+    (row,) = [f for f in found if f.kind == BATCH_DEPENDENCE]
+    assert "one at a time" in row.message
+    assert row.figures["samples"] == 20
+    assert row.figures["batch"] == 16
+    assert set(row.layers) >= {"/q/MatMul", "/down/MatMul"}

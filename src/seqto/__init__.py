@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
-    from seqto.api import Result, SavedModel, analyze, compare, diagnose, export, quantize, tune
+    from seqto.api import (
+        Applied,
+        Result,
+        SavedModel,
+        analyze,
+        apply,
+        check,
+        compare,
+        diagnose,
+        export,
+        quantize,
+        tune,
+    )
     from seqto.assembly.plan import Plan
     from seqto.data.data import Data
     from seqto.devices.device import Device, Session
@@ -32,11 +44,13 @@ if TYPE_CHECKING:
     from seqto.schemes.scheme import Scheme
     from seqto.search.space import Space
     from seqto.search.strategy import Ask, Need, Strategy
+    from seqto.study.check import Checked
     from seqto.tasks.task import Task
 
 _MODULES = {
     "seqto.api": (
         *("Result", "SavedModel", "tune", "analyze", "diagnose", "quantize", "export", "compare"),
+        *("Applied", "apply", "check"),
     ),
     "seqto.assembly.plan": ("Plan",),
     "seqto.data.data": ("Data",),
@@ -51,12 +65,15 @@ _MODULES = {
     "seqto.schemes.scheme": ("Scheme",),
     "seqto.search.space": ("Space",),
     "seqto.search.strategy": ("Ask", "Need", "Strategy"),
+    "seqto.study.check": ("Checked",),
     "seqto.tasks.task": ("Task",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Applied",
     "Ask",
+    "Checked",
     "ConfigError",
     "Data",
     "DataError",
@@ -84,6 +101,8 @@ __all__ = [
     "Task",
     "Trial",
     "analyze",
+    "apply",
+    "check",
     "compare",
     "diagnose",
     "export",

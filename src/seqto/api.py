@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import Any
 
 from seqto.assembly.rebuild import rebuild
 from seqto.config import Settings, make, read_toml
-from seqto.errors import ConfigError, JournalError
-from seqto.files import given_path, read_path, shown, write_file
+from seqto.errors import ConfigError, JournalError, PlanError
+from seqto.files import TEMPORARY, given_path, read_path, shown, write_file
 from seqto.model.bundle import files_of, split_bytes
 from seqto.record.own_files import JOURNAL, ForeignFileError, OwnFiles
 from seqto.record.replay import RunState, read_state
@@ -28,12 +29,16 @@ from seqto.report import compare as report_compare
 from seqto.report import csv_file, html_page, json_file, plots
 from seqto.report.models import save_recommended
 from seqto.report.view import build_report
-from seqto.selection.recommend import pick_named, recommend
+from seqto.search.strategies.one_plan import OnePlan
+from seqto.selection.recommend import BALANCED, GOAL, pick_named, recommend
 from seqto.study import one_shot
 from seqto.study import run as study_run
+from seqto.study.apply import refuse_other_graph, settings_for
+from seqto.study.check import Checked, check_model
 from seqto.study.export_path import check_output
 from seqto.study.setup import Progress, RunSetup, check_settings, fetch, make_setup
 from seqto.study.study import Listener
+from seqto.study.workspace import layers_of
 from seqto.tasks.task import Task
 
 ANALYSIS_FILE = "analysis.json"
@@ -68,6 +73,15 @@ class SavedModel:
     layers: int  # that are not float32
     trial: int | None = None  # None: quantized without a run
     components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: name → file
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A run's plan on another checkpoint: the file, and what was measured of it."""
+
+    saved: SavedModel
+    trial: Json  # as in report.json
+    report: Json
 
 
 # ----------------------------------------------------------------------------------- with settings
@@ -163,6 +177,72 @@ def _one_setup(
     return make_setup(models[0], out, settings, task=task, strategy=strategy, **given)
 
 
+def check(
+    model: str | Path,
+    *,
+    against: str | Path,
+    config: str | Path | None = None,
+    data: Any = None,
+    task: Task | None = None,
+    **overrides: Any,
+) -> Checked:
+    """Measure a model file beside its float model on data and a device, without a run folder."""
+    settings = _settings(against, config, overrides)
+    path = Path(model)
+    if not path.is_file():
+        raise ConfigError(f"{str(path)!r} is no file")
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as scratch:
+        setup = _one_setup(settings, Path(scratch), data=data, task=task)
+        return check_model(setup, path, scratch=Path(scratch))
+
+
+def apply(
+    folder: str | Path,
+    model: str | Path,
+    output: str | Path,
+    *,
+    trial: int | None = None,
+    pick: str | None = None,
+    data: Any = None,
+    **overrides: Any,
+) -> Applied:
+    """Put a run's plan on another checkpoint of the same graph, calibrated anew and measured.
+
+    Data and settings are those of the run unless others are given; another graph is refused with
+    what differs.
+    """
+    path = given_path(output, "output")
+    check_output(path, Path(model))
+    state = state_of(folder)
+    number = _trial_number(state, trial, pick)
+    if number not in state.trials or state.header is None:
+        raise ConfigError(f"no trial {number} in {folder}: see `seqto report {folder}`")
+    plan = state.trials[number].plan
+    dotted = {key.replace("__", "."): value for key, value in overrides.items()}
+    settings = settings_for(state, plan, model=str(model), overrides=dotted)
+    with one_shot.scratch_in(path.parent) as scratch:
+        timed = "latency" in settings.search.objectives
+        out = scratch / "run"
+        setup = _one_setup(settings, out, data=data, strategy=OnePlan(plan, timed))
+        refuse_other_graph(state.header.layers, layers_of(setup))
+        study_run.run(setup)
+        found = read_state(out / JOURNAL)
+        applied = found.by_key.get(plan.key)
+        if applied is None or applied.error is not None:
+            why = "it was not run" if applied is None or applied.error is None else applied.error
+            said = why if isinstance(why, str) else why.message
+            raise PlanError(f"the plan of trial {number} does not work on {model}: {said}")
+        content = rebuild(out, applied.to_json())
+        report = build_report(found)
+    check_output(path, Path(model))  # again: it may have been made since
+    write_file(path, content, error=ConfigError)
+    digest = hashlib.sha256(content).hexdigest()
+    saved = SavedModel(str(path), len(content), digest, len(plan.schemes), number)
+    return Applied(
+        saved, next(t for t in report["trials"] if t["number"] == applied.number), report
+    )
+
+
 # ------------------------------------------------------------------------------------ with a set-up
 
 
@@ -250,20 +330,30 @@ def read_report(folder: str | Path) -> Json:
 
 
 def export(
-    folder: str | Path, output: str | Path, *, trial: int | None = None, pick: str = "balanced"
+    folder: str | Path, output: str | Path, *, trial: int | None = None, pick: str | None = None
 ) -> SavedModel:
-    """Rebuild the model of a trial of a run, bit for bit; `pick` names a recommended one."""
+    """Rebuild the model of a trial of a run, bit for bit.
+
+    `pick` names a recommended one as the report does; without it and `trial`, it is the goal's,
+    where the run has a goal, else the balanced one.
+    """
     source, path = Path(folder), given_path(output, "output")
     check_output(path, source)
     state = state_of(source)
-    picks = recommend(state).picks
-    number = picks[pick_named(pick, picks)] if trial is None else trial
+    number = _trial_number(state, trial, pick)
     if number not in state.trials:
         there = f"it has 0 to {max(state.trials)}" if state.trials else "it has none yet"
         raise ConfigError(f"no trial {number} in {source}: {there}")
     chosen = state.trials[number]
     data = rebuild(source, chosen.to_json())
     return _save(path, data, [source], layers=len(chosen.plan.schemes), trial=number)
+
+
+def _trial_number(state: RunState, trial: int | None, pick: str | None) -> int:
+    if trial is not None:
+        return trial
+    picks = recommend(state).picks
+    return picks[pick_named(pick or (GOAL if GOAL in picks else BALANCED), picks)]
 
 
 def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:

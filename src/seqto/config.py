@@ -141,7 +141,10 @@ class DataSettings:
     )
     labelled: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"help": "detection, segmentation: images and annotations, or images and masks"},
+        metadata={
+            "help": "detection, segmentation: images and annotations, or images and masks; "
+            "multi-label, dense: arrays"
+        },
     )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the data source's own keys"}
@@ -155,7 +158,9 @@ class QuantizeSettings:
         "attention get dynamic",
         "static",
     )
-    weight: str = _help("weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4", "s8")
+    weight: str = _help(
+        "weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4, b4", "s8"
+    )
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale per channel instead of one per tensor", False)
     bias: str = _help("s32 or float", "s32")
@@ -249,6 +254,32 @@ class DeviceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorSettings:
+    kind: str = _help(
+        "local (this machine's processes) or ray (a Ray cluster)", "local", resume=True
+    )
+    address: str | None = _help(
+        'ray: "auto", "host:port" or "ray://host:port"; one of this machine is started if absent',
+        resume=True,
+    )
+    folder: str | None = _help(
+        "ray: a folder that all nodes share, for files; the object store if absent",
+        resume=True,
+        path=True,
+    )
+    resource: str | None = _help(
+        "ray: NAME of the resource seqto_device_NAME of the nodes that have the device",
+        resume=True,
+    )
+    other_cpus: str = _help(
+        "ray: refuse nodes with another type of CPU, or use them for loss only",
+        "refuse",
+        resume=True,
+    )
+    studies: int = _help("ray: models that are tuned at the same time", 4, resume=True)
+
+
+@dataclass(frozen=True, slots=True)
 class ConstraintSettings:
     integer_only: bool = _help("no float layer with weights, bias int32", False)
     per_channel: bool = _help("the target has per-channel scales", True)
@@ -268,6 +299,7 @@ class Settings:
     analysis: AnalysisSettings = field(default_factory=AnalysisSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     device: DeviceSettings = field(default_factory=DeviceSettings)
+    executor: ExecutorSettings = field(default_factory=ExecutorSettings)
     constraints: ConstraintSettings = field(default_factory=ConstraintSettings)
     given: frozenset[str] = field(default=frozenset(), compare=False)  # dotted keys that were set
 
@@ -310,7 +342,7 @@ def plugin_keys(section: str) -> tuple[str, ...]:
     return tuple(key.partition(".")[2] for key in keys)
 
 
-LABELLED_PATHS = ("images", "annotations", "masks")  # keys of [data.labelled]
+LABELLED_PATHS = ("images", "annotations", "masks", "arrays")  # keys of [data.labelled]
 PATHS_IN_DATA = {"labelled": LABELLED_PATHS, "tokenizer": ("file", "vocab", "merges")}
 NO_PATHS = ("folders", "none")  # values of data.labels that name no file
 
@@ -326,6 +358,8 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "analysis.ranking": ("errors", "damage"),
     "search.order": ("worst", "reverse", "random"),
     "search.objectives": tuple(OBJECTIVES),
+    "executor.kind": ("local", "ray"),
+    "executor.other_cpus": ("refuse", "loss"),
     "search.want": tuple(WANTS),
 }
 
@@ -335,6 +369,7 @@ AT_LEAST_ONE = (
     ("analysis", ("samples",)),
     ("search", ("probes", "max_trials")),
     ("device", ("memory_mb", "batch")),
+    ("executor", ("studies",)),
     ("constraints", ("max_opset",)),
     ("task", ("top_k",)),
 )

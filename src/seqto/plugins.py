@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +50,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "random": "seqto.data.random_inputs:RandomInputs",
         "texts": "seqto.data.texts:Texts",
         "pairs": "seqto.data.texts:Pairs",
+        "dataset": "seqto.data.dataset:HubDataset",
     },
     SOURCES: {
         "file": "seqto.model.sources.file:File",
@@ -69,12 +72,18 @@ NAMES: Mapping[str, str] = {
 
 def targets(group: str) -> dict[str, str]:
     """Kind → `module:Class`, of the built-in plug-ins and of other packages'."""
+    known = dict(BUILT_IN[group])
+    for name, value in _registered(group, tuple(sys.path)):
+        known.setdefault(name, value)
+    return known
+
+
+@functools.lru_cache(maxsize=64)  # a look at every installed package; a run asks twenty times
+def _registered(group: str, _path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Entry points of a group, as long as packages are looked for in the same places."""
     from importlib.metadata import entry_points
 
-    known = dict(BUILT_IN[group])
-    for entry in entry_points(group=group):
-        known.setdefault(entry.name, entry.value)
-    return known
+    return tuple((entry.name, entry.value) for entry in entry_points(group=group))
 
 
 def kinds(group: str) -> list[str]:

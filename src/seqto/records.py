@@ -107,6 +107,7 @@ class Latency:
     load_ms: float | None = None
     float_median: float | None = None  # ms of the float model in the same rounds
     extra: Mapping[str, float] = field(default_factory=dict)  # what a device measures besides
+    node: str = ""  # of the cluster that timed it; empty: the machine of the run
 
     @property
     def float_ms(self) -> float:
@@ -117,8 +118,8 @@ class Latency:
 
     def to_json(self) -> Json:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        extra = dict(data.pop("extra"))
-        return {**data, "extra": extra} if extra else data
+        more = {"extra": dict(data.pop("extra")), "node": data.pop("node")}
+        return {**data, **{k: v for k, v in more.items() if v}}
 
     @classmethod
     def from_json(cls, data: Json) -> Latency:
@@ -189,11 +190,15 @@ _EARLIER_FIGURES = {
 }
 
 
+LOST = "lost"  # stage of a failure that is nobody's fault: the device or the worker is gone
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a trial has no figures: where it failed, and which ops and layers are to blame."""
 
-    stage: str  # plan | assemble | import | compile | load | run | time | crash | timeout | memory
+    # plan | assemble | import | compile | load | run | time | crash | timeout | memory | LOST
+    stage: str
     message: str
     ops: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()

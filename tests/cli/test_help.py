@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from seqto.cli.main import main
-from seqto.cli.options import OPTIONS, make_parser
+from seqto.cli.option_table import OPTIONS
+from seqto.cli.options import make_parser
+from seqto.cli.settings import overrides_from
 from seqto.config import Settings
+from seqto.errors import ConfigError
 from seqto.selection.objectives import OBJECTIVES
 
 COMMANDS = (
     *("tune", "demo", "analyze", "diagnose", "report"),
-    *("export", "compare", "serve", "devices"),
+    *("export", "compare", "serve", "devices", "check", "apply", "completion"),
 )
 
 
@@ -84,6 +87,7 @@ def test_options_come_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
         "model and data:",
         "quantization:",
         "search:",
+        "goal:",
         "device:",
         "other settings:",
         "output:",
@@ -117,3 +121,51 @@ def test_the_examples_are_commands(command: str) -> None:
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert re.fullmatch(r"seqto \d+\.\d+.*\n|seqto 0\+source\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_and_options(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("shtab")
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("tune", "diagnose", "max-trials", "want"):
+        assert word in script
+
+
+def test_devices_lists_what_works_first_and_the_rest_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seqto.devices import available
+
+    rows = [("ort (provider = 'cuda')", False, available.NOT_BUILT_IN), ("tvm", False, "absent")]
+    rows += [
+        ("ort (provider = 'cpu')", True, "1.31"),
+        ("ort (provider = 'qnn')", False, rows[0][2]),
+    ]
+    monkeypatch.setattr(available, "usable_devices", lambda: rows)
+    assert main(["devices"]) == 0
+    said = capsys.readouterr().out
+    assert said.index("'cpu'") < said.index("tvm") < said.index("cuda, qnn")
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "value"),
+    [
+        (["--within", "1%"], "search.max_loss", "1%"),
+        (["--within", "score:2%"], "search.max_score_drop", "2%"),
+        (["--max-size", "4MB"], "search.max_size", "4MB"),
+    ],
+)
+def test_a_goal_on_the_command_line_is_a_setting(
+    words: list[str], setting: str, value: str
+) -> None:
+    options = make_parser().parse_args(["tune", "m.onnx", "--out", "x", *words])
+    assert overrides_from(options)[setting] == value
+
+
+def test_a_goal_that_is_not_understood_says_how_to_write_it() -> None:
+    options = make_parser().parse_args(["tune", "m.onnx", "--out", "x", "--within", "size:1%"])
+    with pytest.raises(ConfigError, match="score:1%"):
+        overrides_from(options)

@@ -159,7 +159,7 @@ def test_the_other_jobs_give_their_results(tmp_path: Path) -> None:
         assert [len(t) for t in timed.times_ms] == [3, 3]
         assert len(timed.throughput) == 2
         saved = run(jobs.SaveModel(plan))
-        memory = run(jobs.MeasureMemory(saved.file))
+        memory = run(jobs.MeasureMemory(saved.files))
         assert memory.load_ms > 0
         assert run(jobs.ProfilePlan(plan, runs=1)).values["layers_ms"]
         assert run(jobs.RankLayers(plan, 2)).values["samples"] == 2

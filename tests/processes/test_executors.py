@@ -12,8 +12,8 @@ import pytest
 from ready import ROWS, ready, reference_of
 from seqto.assembly.plan import Plan
 from seqto.execution import jobs
-from seqto.execution.executor import run_all
-from seqto.execution.local.executor import CANCELLED, LocalExecutor
+from seqto.execution.executor import CANCELLED, run_all
+from seqto.execution.local.executor import LocalExecutor
 from seqto.execution.local.pool import Ticket
 from seqto.records import CALIBRATION, Failure
 from seqto.tasks.classification import Classification
@@ -79,7 +79,7 @@ def test_memory_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     ):
         (saved,) = run_all(executor, [jobs.SaveModel(plan)])
         before = {p.pid for p in psutil.Process().children()}
-        (found,) = run_all(executor, [jobs.MeasureMemory(saved.outcome.file)])
+        (found,) = run_all(executor, [jobs.MeasureMemory(saved.outcome.files)])
         assert {p.pid for p in psutil.Process().children()} == before
     assert found.outcome.peak_memory_bytes > 0
     assert found.outcome.load_ms > 0

@@ -29,6 +29,7 @@ ONE_OF_EACH: tuple[events.Event, ...] = (
     events.BatchChosen(8),
     events.Int8ProductsTested("exact", {"Conv": "exact"}),
     events.BaselineMeasured(400, {EVALUATION: 0.75, "report": None}, LATENCY, {"name": "y"}),
+    events.NodeUsed("alpha (0a1b2c3d)", {"cpu": "x86_64", "cpu_flags": ["avx2"]}),
     events.LayersRanked(8, 0.5, (LayerError("conv", 0.1, 0.2, 0.3, 20.0, None, 0),)),
     events.SchemesTried("c", "d", (("conv", "fp16"),)),
     events.PlanProfiled.of({"layers_ms": {"conv": 0.5}, "extra": 1}, plan_key="k", scheme="float"),

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from seqto.assembly.plan import Plan
+from seqto.diagnosis.finding import finding
+from seqto.diagnosis.steps import steps_finding
 from seqto.record.events import from_json
 from seqto.record.journal import finite
 from seqto.record.replay import RunState, replay
@@ -161,6 +163,7 @@ def journal(
     for number in sorted(good, key=lambda n: losses[n])[:4]:
         measured = _measurement(rng, REPORT, losses[number], 400, labels=labels)
         events.append({"event": "measurement", "number": number, "measurement": measured.to_json()})
+    events += _diagnosis(stack, by_name)
     events.append(
         {
             "event": "profile",
@@ -172,6 +175,34 @@ def journal(
     if reason:
         events.append({"event": "end", "reason": reason, "seconds": 123.4})
     return events
+
+
+def _diagnosis(stack: list[Layer], errors: dict[str, LayerError]) -> list[Event]:
+    """Findings as a run's diagnosis writes them."""
+    names = [layer.name for layer in stack]
+    damage = {n: errors[n].damage or 0.0 for n in names}
+    worst = sorted(names, key=lambda n: -damage[n])[:3]
+    rows = [{"layer": n, "device_err": 0.12, "exact_err": 0.1} for n in names]
+    ranges = {names[1]: {"channel_spread": 13.0, "exact_err": 0.1, "channel_err": 0.02}}
+    skipped = [f"{n}: {names[-1]} (Add) mixes the scales of channels" for n in names[:4]]
+    return [
+        finding("ranges", "per-tensor weight ranges differ", [names[1]], {"layers": ranges}),
+        finding("sensitive", f"sensitive: 3 of {len(names)} layers", worst, {"damage": damage}),
+        steps_finding(
+            {"device": 0.30, "exact": 0.25},
+            {"ranges": 0.10, "clipping": 0.11, "sensitive": 0.05, "activations": 0.01},
+            rows=rows,
+            damage=damage,
+            sensitive=worst,
+        ),
+        {
+            "event": "finding",
+            "kind": "treatment",
+            "message": "treatment smooth-0.5: 3 layers changed",
+            "layers": names[:3],
+            "figures": {"name": "smooth-0.5", "skipped": skipped},
+        },
+    ]
 
 
 def _layers(rng: random.Random, count: int, names: tuple[str, ...]) -> list[Layer]:

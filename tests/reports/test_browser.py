@@ -121,10 +121,76 @@ def test_the_page_shows_the_whole_report(browser: Any, tmp_path: Path) -> None:
     assert len(browser.find_elements(By.CSS_SELECTOR, "#layer-table tbody tr")) == 24
     assert set(points(browser)) == {t["number"] for t in report["trials"] if t["loss"]}
     assert browser.find_elements(By.CSS_SELECTOR, "#objectives-chart svg path")
-    assert "saturat" in text(browser, "#findings")
+    browser.execute_script("document.getElementById('causes').open = true")
+    assert "per-tensor weight ranges differ" in text(browser, "#findings")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#failure-table tbody tr")) == 2
     assert "onnxruntime" in text(browser, "#settings-tables")
     assert pinned(browser) == [report["recommended"]["balanced"]]
+
+
+def test_the_diagnosis_is_a_picture_and_a_table(browser: Any, tmp_path: Path) -> None:
+    report = show(browser, tmp_path, journal())
+    found = report["diagnosis"]
+    bars = browser.find_elements(By.CSS_SELECTOR, "#steps-chart [aria-label=bar] > *")
+    assert len(bars) == len(found["steps"]) + 2  # between fully quantized and float
+    rows = browser.find_elements(By.CSS_SELECTOR, "#diagnosis-layers > .scroll tbody tr")
+    assert len(rows) == min(10, len(found["layers"]))
+    assert found["layers"][0]["layer"] in rows[0].text
+    assert not browser.find_element(By.ID, "skipped-table").is_displayed()
+    browser.find_element(By.CSS_SELECTOR, "#skipped summary").click()
+    assert "Add mixes the scales of channels" in text(browser, "#skipped-table")
+    assert "{" not in text(browser, "#diagnosis-layers")  # no JSON
+
+
+def test_a_click_on_a_layer_of_the_map_shows_its_findings(browser: Any, tmp_path: Path) -> None:
+    report = show(browser, tmp_path, journal())
+    assert not browser.find_element(By.ID, "layer-findings").is_displayed()
+    name = report["model"]["layers"][1]["name"]
+    click(browser, browser.find_element(By.CSS_SELECTOR, '[data-layer-button="1"]'))
+    said = text(browser, "#layer-findings")
+    assert name in said
+    assert "a scale a channel" in said
+    assert "per-tensor weight ranges differ" in said
+    browser.find_element(By.CSS_SELECTOR, "#layer-findings .close").click()
+    assert not browser.find_element(By.ID, "layer-findings").is_displayed()
+
+
+def test_the_front_begins_with_the_trials_and_zooms(browser: Any, tmp_path: Path) -> None:
+    show(browser, tmp_path, journal(strategy="frontier"))
+
+    def labels() -> str:
+        return str(browser.find_element(By.ID, "front-chart").text.replace("\u00a0", " "))
+
+    assert "float " in labels()
+    assert "→" in labels()  # float lies beyond the right edge, and is marked there
+    browser.find_element(By.ID, "zoom").click()
+    assert text(browser, "#zoom") == "Zoom to the trials"
+    everything = points(browser)[0].get_attribute("cx")
+    svg = browser.find_element(By.CSS_SELECTOR, "#front-chart svg")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", svg)
+    drag = webdriver.ActionChains(browser)
+    drag.move_to_element_with_offset(svg, -350, 90).click_and_hold()
+    drag.move_by_offset(200, 60).release().perform()
+    wait(browser, lambda _: points(browser)[0].get_attribute("cx") != everything)
+    assert "beyond the frame" in text(browser, "#front-note")
+    svg = browser.find_element(By.CSS_SELECTOR, "#front-chart svg")
+    far = webdriver.ActionChains(browser).move_to_element_with_offset(svg, 300, -190)
+    far.double_click().perform()
+    wait(browser, lambda _: points(browser)[0].get_attribute("cx") == everything)
+
+
+def test_picks_are_named_in_the_picture_and_tabled_below_it(browser: Any, tmp_path: Path) -> None:
+    report = show(browser, tmp_path, journal(strategy="frontier"))
+    shown = [row for row in report["picks"] if row["shown"]]
+    assert len(shown) <= 4
+    names = [e.text for e in browser.find_elements(By.CSS_SELECTOR, "#front-chart .pick-label")]
+    assert names == [row["title"] for row in shown]
+    table = text(browser, "#pick-table")
+    for row in shown:
+        assert row["question"] in table
+        assert row["given_up"] in table
+    more = [row["title"] for row in report["picks"] if not row["shown"]]
+    assert text(browser, "#more-picks summary") == f"More: {', '.join(more)}" if more else True
 
 
 @pytest.mark.parametrize("end", [0, 1, 3, 6, 8, 20])
@@ -162,6 +228,7 @@ def test_a_real_mouse_can_hover_and_click_a_point(browser: Any, tmp_path: Path) 
     number = max(points(browser), key=lambda n: report["trials"][n]["size_bytes"])
     lonely = sorted(points(browser), key=lambda n: report["trials"][n]["loss"]["value"])[-2]
     assert number != lonely
+    browser.find_element(By.ID, "zoom").click()  # it lies beyond the frame
     dot = points(browser)[lonely]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", dot)
     webdriver.ActionChains(browser).move_to_element(dot).perform()
@@ -183,11 +250,11 @@ def test_axes_can_be_changed_and_the_third_becomes_colour(browser: Any, tmp_path
         return str(points(browser)[0].get_attribute("cx"))
 
     assert axes()[:2] == ("size", "loss")
-    assert "latency (× float), as colour" in axes()[2]
+    assert "Colour: latency" in axes()[2]
     before = place()
     Select(browser.find_element(By.ID, "axis-x")).select_by_value("latency")
     assert axes()[:2] == ("latency", "loss")
-    assert "file size (MB), as colour" in axes()[2]
+    assert "Colour: file size" in axes()[2]
     assert place() != before
     Select(browser.find_element(By.ID, "axis-y")).select_by_value("latency")
     assert axes()[:2] == ("loss", "latency")  # the same axis twice swaps them
@@ -210,6 +277,7 @@ def test_intervals_and_front_only_can_be_switched(browser: Any, tmp_path: Path) 
 
 def test_the_keyboard_reaches_everything(browser: Any, tmp_path: Path) -> None:
     report = show(browser, tmp_path, journal())
+    browser.find_element(By.ID, "zoom").click()  # all trials
     order = sorted(points(browser), key=lambda n: report["trials"][n]["size_bytes"])
     stops = [n for n, dot in points(browser).items() if dot.get_attribute("tabindex") == "0"]
     assert stops == pinned(browser)  # one Tab stop for the whole chart
@@ -326,6 +394,32 @@ def test_texts_are_readable_in_both_themes(browser: Any, tmp_path: Path) -> None
     assert browser.execute_script(script) == []
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Any, tmp_path: Path, theme: str) -> None:
+    found = sorted((Path(__file__).parents[2] / ".tools").glob("axe-core-*/axe.min.js"))
+    if not found:
+        pytest.skip("needs axe-core: scripts/axe-core fetches it")
+    show(browser, tmp_path, journal(strategy="frontier", slow=True))
+    if theme == "dark":
+        browser.find_element(By.ID, "theme").click()
+    browser.execute_script(
+        "for (const d of document.querySelectorAll('details')) d.open = true;"
+        "document.querySelector('[data-layer-button]').click();"
+    )
+    browser.execute_script(found[-1].read_text("utf-8"))
+    result = browser.execute_async_script(
+        "const done = arguments[0]; axe.run(document).then(done, (e) => done(String(e)))"
+    )
+    assert isinstance(result, dict), result
+    bad = [
+        (v["id"], v["impact"], [n["html"][:120] for n in v["nodes"][:3]])
+        for v in result["violations"]
+        if v["impact"] in ("serious", "critical")
+    ]
+    assert bad == []
+    assert len(result["passes"]) > 15  # it did look
+
+
 def test_the_live_view_follows_a_run_and_keeps_the_readers_choices(
     browser: Any, tmp_path: Path
 ) -> None:
@@ -370,11 +464,15 @@ def test_a_server_that_ends_is_said_and_the_page_stays(chromium: Any, tmp_path: 
 
 
 def test_the_largest_page_is_ready_soon(browser: Any, tmp_path: Path) -> None:
+    report = build_report(journal(layers=500, trials=500, strategy="frontier"))
+    page = write_page(tmp_path, report).as_uri()
     start = time.monotonic()
-    show(browser, tmp_path, journal(layers=200, trials=500, strategy="frontier"))
+    browser.get(page)
+    wait(browser, lambda b: b.find_element(By.CSS_SELECTOR, "html[data-ready=true]"))
     # generous, for a busy machine: a page that takes longer than this is no page
     assert time.monotonic() - start < 10
     assert len(points(browser)) == 498
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
 @pytest.mark.zoo

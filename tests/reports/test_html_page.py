@@ -70,9 +70,10 @@ def test_sections_are_in_the_order_a_reader_wants_them() -> None:
     assert [a["id"] for tag, a in page.tags if tag == "section"] == [
         "recommendation",
         "front",
+        "diagnosis",
         "layers",
         "objectives",
-        "diagnosis",
+        "run-time",
         "failures",
         "settings",
         "trials",

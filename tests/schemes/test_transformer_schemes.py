@@ -224,3 +224,19 @@ def test_transforms_and_rounding_leave_tables_alone(name: str) -> None:
     changed = list_layers(Smooth(0.5).apply(prepared, found.peaks).proto)
     assert [x.name for x in changed] == [x.name for x in prepared.layers]
     assert [x.table for x in changed] == [x.table for x in prepared.layers]
+
+
+@pytest.mark.parametrize("code", ["weight-s8-channel", "weight-s4-block32"])
+def test_a_static_reader_of_a_quantized_table_has_tensors_of_its_own(code: str) -> None:
+    model, prepared, _ = prepared_net("encoder")
+    statistics = calibrate(prepared, lambda: [token_nets.tokens(model)]).statistics
+    assembler = Assembler(prepared, statistics)
+    table = next(x for x in prepared.layers if x.op_type == "Gather")
+    reader = next(x for x in prepared.layers if table.output in x.inputs)
+    plan = Plan.of({table.name: Scheme.parse(code), reader.name: Scheme.parse("static-u8")})
+    proto = onnx.load_from_string(assembler.assemble(plan).data)
+    made = [o for node in proto.graph.node for o in node.output]
+    made += [t.name for t in proto.graph.initializer]
+    assert len(made) == len(set(made))
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session.run(None, dict(token_nets.tokens(model)))

@@ -54,3 +54,8 @@ def test_milliseconds_of_float_are_those_of_the_same_rounds() -> None:
     assert wording.both_ms(found) == "2 ms, float 4.1 ms in the same rounds"
     found.pop("float_median")  # a journal of an earlier version: by the ratio
     assert wording.both_ms(found) == "2 ms, float 4 ms in the same rounds"
+
+
+def test_rounds_that_contradict_the_medians_say_nothing() -> None:
+    found = {**latency(1.3, 1.06, 1.5), "median": 6.24, "float_median": 0.346}
+    assert speed_of(found) is Speed.UNCERTAIN

@@ -72,7 +72,7 @@ def test_anchors_are_of_one_scheme_each_and_on_the_chosen_float_model() -> None:
     assert all(p.transforms == ("smooth-0.5",) and p.correct_bias for p, _ in plans)
     notes = [note for _, note in plans]
     assert "uniform static-p8-u8-channel-bias-float" in notes
-    assert not any("s4" in n or "s7" in n or "dynamic" in n for n in notes)
+    assert not any("b4" in n or "s7" in n or "dynamic" in n for n in notes)
     assert notes[-1] == "every other layer static"
     assert len({p.key for p, _ in plans}) == len(plans)
 
@@ -112,7 +112,7 @@ def test_each_kernel_is_profiled_once_and_gives_its_schemes_their_time() -> None
 
 
 def test_schemes_say_what_must_be_calibrated_and_rounded() -> None:
-    assert rounded_kinds(WEIGHTED, Constraints()) == ("s8", "p8", "s4")
+    assert rounded_kinds(WEIGHTED, Constraints()) == ("s8", "p8", "b4")
     assert rounded_kinds(WEIGHTED, Constraints(bits=(8, 32))) == ("s8", "p8")
     assert rounded_kinds(WEIGHTED, Constraints(max_opset=20)) == ("s8", "p8")
     assert rounded_kinds(NEAREST, Constraints()) == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seqto import plugins
-from seqto.tasks.guess import Tensor, guess_task
+from seqto.tasks.guess import Tensor, guess_task, guess_text_task
 
 PICTURE = {"images": Tensor((1, 3, 640, 640))}
 
@@ -63,3 +63,20 @@ def test_what_was_guessed_are_settings_of_the_task() -> None:
         plugins.build(plugins.TASKS, {"kind": "segmentation", **segmenter.settings}).layout
         == "NHWC"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind"),
+    [
+        ("logits", (None, None, 32000), "language-model"),
+        ("last_hidden_state", (None, None, 384), "embedding"),
+        ("sentence_embedding", (None, 384), "embedding"),
+        ("logits", (None, 3), "text-classification"),
+        ("logits", (None, None, 9), None),  # classes of tokens
+        ("score", (None, 1), None),
+    ],
+)
+def test_models_of_texts(name: str, shape: tuple[int | None, ...], kind: str | None) -> None:
+    inputs = {"input_ids": Tensor((None, None), "int64")}
+    found = guess_text_task(inputs, {name: Tensor(shape)})
+    assert (found.kind if found else None) == kind

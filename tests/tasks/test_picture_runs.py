@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nets
@@ -228,3 +229,49 @@ def test_a_labelled_set_that_does_not_fit_is_refused(
 def test_classes_of_sub_folders_are_no_labels_of_a_detector(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds class numbers"):
         run(tmp_path, nets.detector(), DETECTOR, labels="folders")
+
+
+@pytest.mark.parametrize(
+    ("kind", "score", "lower"), [("dense", "MAE", True), ("multi-label", "micro_F1", False)]
+)
+def test_arrays_with_labels_are_scored_at_the_end(
+    tmp_path: Path, kind: str, score: str, lower: bool
+) -> None:
+    net = nets.residual()
+    rows = nets.pictures(70)
+    answers = nets.run(net, {"x": rows[:10]})[0]
+    labels = answers > 0 if kind == "multi-label" else answers
+    np.savez(tmp_path / "labelled.npz", x=rows[:10], labels=labels.astype(np.float32))
+    report = tune(
+        nets.save(net, tmp_path / "net.onnx"),
+        out=tmp_path / "run",
+        data=[*rows[10:]],
+        task__kind=kind,
+        data__labelled={"arrays": str(tmp_path / "labelled.npz")},
+        data__calibration=8,
+        data__evaluation=20,
+        data__report=8,
+        search__max_trials=1,
+        search__strategy="stepwise",
+        search__objectives=["loss", "size"],
+        analysis__diagnose=False,
+        device__latency_s=0.01,
+        **({"task__threshold": 0.0} if kind == "multi-label" else {}),
+    ).report
+    found = next(t["labelled"] for t in report["trials"] if t["labelled"])
+    assert found["samples"] == 10
+    before, after = found["baseline_scores"][score], found["scores"][score]
+    assert before == pytest.approx(0.0 if lower else 1.0, abs=1e-4)
+    assert after >= before if lower else after <= before
+
+
+def test_a_labelled_set_of_arrays_needs_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "labelled.npz", x=nets.pictures(4))
+    with pytest.raises(ConfigError, match="has no labels"):
+        tune(
+            nets.save(nets.residual(), tmp_path / "net.onnx"),
+            out=tmp_path / "run",
+            data=[*nets.pictures(20)],
+            task__kind="dense",
+            data__labelled={"arrays": str(tmp_path / "labelled.npz")},
+        )

@@ -13,13 +13,18 @@ import numpy as np
 import pytest
 
 import nets
+import text_nets
 from picture_files import write_labelled, write_pictures
 from seqto import plugins, tune
 from seqto.tasks.decoders import DECODERS, Shape, find_decoder
 from seqto.tasks.dense import Dense
 from seqto.tasks.detection import Detection
+from seqto.tasks.embedding import Embedding
+from seqto.tasks.language_model import LanguageModel
 from seqto.tasks.multilabel import MultiLabel
 from seqto.tasks.segmentation import Segmentation
+from seqto.tasks.text_classification import TextClassification
+from text_files import sentences, tokenizer_json, write_tsv
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
 TASKS: dict[str, Any] = {
@@ -27,11 +32,19 @@ TASKS: dict[str, Any] = {
     "segmentation": Segmentation,
     "multi-label": MultiLabel,
     "dense": Dense,
+    "text-classification": TextClassification,
+    "embedding": Embedding,
+    "language-model": LanguageModel,
 }
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def configs(*, texts: bool) -> list[str]:
+    found = blocks("toml")
+    return [b for b in found if bool({"texts", "pairs"} & set(tomllib.loads(b)["data"])) == texts]
 
 
 def own_decoder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -85,7 +98,7 @@ FEW = {
 
 
 @pytest.mark.usefixtures("inline")
-@pytest.mark.parametrize("block", blocks("toml"), ids=list(RUNS))
+@pytest.mark.parametrize("block", configs(texts=False), ids=list(RUNS))
 def test_a_config_of_the_page_runs(
     block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +127,33 @@ def test_a_config_of_the_page_runs(
     assert 0 <= trial["loss"]["value"] <= 1
     assert report["output"]["changed"] == TASKS[kind].changed
     assert (trial["labelled"] is not None) == ("labelled" in tables["data"])
+
+
+NETS = {
+    "text-classification": text_nets.classifier,
+    "embedding": text_nets.encoder,
+    "language-model": text_nets.causal,
+}
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("block", configs(texts=True), ids=list(NETS))
+def test_a_config_of_texts_runs(block: str, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    tables = tomllib.loads(block)
+    kind = tables["task"]["kind"]
+    nets.save(NETS[kind](), tmp_path / tables["model"]["path"])
+    tokenizer_json(tmp_path / "tokenizer.json")
+    texts, others = sentences(26), sentences(26, seed=1)
+    write_tsv(tmp_path / "reviews.tsv", texts, [i % 2 for i in range(26)])
+    write_tsv(tmp_path / "pairs.tsv", texts, others, range(26))
+    (tmp_path / "stories.txt").write_text("\n".join(f"good {text}" for text in texts))
+    (tmp_path / "tune.toml").write_text(block)
+    report = tune(config=tmp_path / "tune.toml", out=tmp_path / "run", **FEW).report
+    (trial,) = report["trials"]
+    assert trial["error"] is None
+    assert report["output"]["changed"] == TASKS[kind].changed
+    assert tables["task"].get("score", "perplexity") in trial["scores"]
 
 
 def test_every_task_has_a_config_and_every_decoder_a_row() -> None:

@@ -33,6 +33,9 @@ EXIT_BAD_INPUT = 2
 EXIT_GATE = 3
 
 
+EXIT_SOME_FAILED = 4
+
+
 EXIT_INTERRUPTED = 130
 
 
@@ -96,7 +99,7 @@ def _discard_output() -> None:
 
 
 def print_version() -> int:
-    from seqto.record.environment import version
+    from seqto.devices.environment import version
 
     print(f"seqto {version()}")
     return 0
@@ -106,9 +109,21 @@ def print_version() -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
+    from seqto.cli.settings import settings_from
+    from seqto.cli.several import tune_each
     from seqto.record.own_files import check_run_folder
+    from seqto.study.setup import make_each
 
-    setups = _setups(options)
+    settings, out = settings_from(options), given_path(options.out, "--out")
+    each = make_each(settings, options.models, out=out)
+    if len(each) > 1 and not options.dry_run:
+        with _live_page(options, out):
+            done = tune_each(settings, each, out=out, as_json=options.json)
+        return _several_done(done, as_json=options.json)
+    setups = [setup for _, setup in each if not isinstance(setup, SeqtoError)]
+    for _, problem in each:
+        if isinstance(problem, SeqtoError):
+            raise problem
     for setup in setups:  # all of them before the first is begun
         check_run_folder(setup.out)
     if options.dry_run:
@@ -117,12 +132,21 @@ def tune(options: argparse.Namespace) -> int:
         for setup in setups:
             print(describe(setup))
         return 0
-    results = [_tuned(options, setup) for setup in setups]
-    if len(results) > 1 and not options.json:
-        from seqto.report.terminal import runs_table
+    return _exit_code([_tuned(options, setup) for setup in setups])
 
-        _print(runs_table([(r.folder, r.report) for r in results]))
-    return _exit_code(results)
+
+def _several_done(done: Sequence[tuple[str, Result | SeqtoError]], *, as_json: bool) -> int:
+    """Print the table of several models; return 4 where some of them could not be tuned."""
+    from seqto.report.terminal import runs_table
+
+    failed = {name: str(found) for name, found in done if isinstance(found, SeqtoError)}
+    results = [found for _, found in done if not isinstance(found, SeqtoError)]
+    if not as_json:
+        _print(runs_table([(r.folder, r.report) for r in results], failed=list(failed)))
+    for name, message in failed.items():
+        print(f"seqto: {name}: {message}", file=sys.stderr)
+    code = _exit_code(results)
+    return EXIT_SOME_FAILED if failed else code
 
 
 def demo(options: argparse.Namespace) -> int:
@@ -149,13 +173,18 @@ def analyze(options: argparse.Namespace) -> int:
 
 def diagnose(options: argparse.Namespace) -> int:
     from seqto.api import run_diagnose
+    from seqto.report.diagnosis import build_diagnosis
+    from seqto.report.terminal_diagnosis import diagnosis_summary
 
     for setup in _setups(options):
         findings = run_diagnose(setup)
         if options.json:
             print(json.dumps(findings))
         else:
-            print("\n".join(str(finding["message"]) for finding in findings))
+            diagnosis = build_diagnosis(findings)
+            assert diagnosis is not None
+            _print(diagnosis_summary(diagnosis))
+            print(f"written: {setup.out / 'diagnosis.json'}")
     return 0
 
 
@@ -242,13 +271,58 @@ def devices(_options: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from seqto.devices.available import usable_devices
+    from seqto.devices.available import NOT_BUILT_IN, usable_devices
 
+    found = usable_devices()
     table = Table("device", "usable", "why")
-    for name, usable, reason in usable_devices():
-        # as text: brackets in a reason ("seqto[tvm]") are no markup
-        table.add_row(Text(name), "yes" if usable else "no", Text(reason))
+    # as text: brackets in a reason ("seqto[tvm]") are no markup
+    for name, usable, reason in sorted(found, key=lambda row: not row[1]):
+        if usable or reason != NOT_BUILT_IN:
+            table.add_row(Text(name), "yes" if usable else "no", Text(reason))
     _print(table)
+    absent = [name.split("'")[1] for name, _, reason in found if reason == NOT_BUILT_IN]
+    if absent:
+        _print(Text(f"providers {NOT_BUILT_IN}: {', '.join(absent)}"))
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.settings import overrides_from
+    from seqto.report.checked import checked_json, checked_lines
+
+    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
+    found = api.check(options.model, against=options.against, config=options.config, **given)
+    print(json.dumps(checked_json(found)) if options.json else "\n".join(checked_lines(found)))
+    return EXIT_GATE if found.missed else 0
+
+
+def apply(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.settings import overrides_from
+    from seqto.report.wording import measured_sentence
+
+    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
+    done = api.apply(
+        options.folder,
+        options.model,
+        given_path(options.output, "--output"),
+        trial=options.trial,
+        pick=options.pick,
+        **given,
+    )
+    print(f"{measured_sentence(done.report, done.trial)}")
+    saved = done.saved
+    print(f"plan of trial {saved.trial}: {saved.size_bytes:,} bytes → {options.output}")
+    return 0
+
+
+def completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ImportError as error:
+        raise ConfigError("completion needs shtab: pip install 'seqto[completion]'") from error
+    print(shtab.complete(make_parser(), shell=options.shell))
     return 0
 
 
@@ -262,6 +336,9 @@ COMMANDS = {
     "compare": compare,
     "serve": serve,
     "devices": devices,
+    "check": check,
+    "apply": apply,
+    "completion": completion,
 }
 
 

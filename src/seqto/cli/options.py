@@ -1,6 +1,6 @@
 """The commands and options of the command line, and the setting that each option stands for.
 
-This module imports nothing of the package, so that `seqto --help` is quick. The defaults in the
+It imports no other room of the package, so that `seqto --help` is quick. The defaults in the
 help texts are those of config.py; a test compares them.
 """
 
@@ -8,137 +8,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
-MODEL, QUANTIZATION, SEARCH = "model and data", "quantization", "search"
-DEVICE, OTHER, OUTPUT = "device", "other settings", "output"
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option that stands for a setting; settings without one are reached with --set."""
-
-    name: str
-    setting: str
-    metavar: str
-    help: str
-    default: str
-    group: str
-    type: type = str
-    many: bool = False
-
-
-OPTIONS: tuple[Option, ...] = (
-    Option(
-        "--output-name",
-        "task.output",
-        "NAME",
-        "output of the model that is judged",
-        "first suitable one",
-        MODEL,
-    ),
-    Option("--mode", "quantize.mode", "MODE", "static, dynamic or weight", "static", QUANTIZATION),
-    Option(
-        "--exclude",
-        "quantize.exclude",
-        "NAME",
-        "nodes or layers that stay float",
-        "none",
-        QUANTIZATION,
-        many=True,
-    ),
-    Option(
-        "--skip",
-        "quantize.skip",
-        "RULE",
-        "layers that stay float by rule: depthwise, first, last",
-        "none",
-        QUANTIZATION,
-        many=True,
-    ),
-    Option(
-        "--transforms",
-        "quantize.transforms",
-        "NAME",
-        "changes of the float model: equalize, smooth-0.5, denormals, bias-correction",
-        "none",
-        QUANTIZATION,
-        many=True,
-    ),
-    Option(
-        "--max-opset",
-        "constraints.max_opset",
-        "OPSET",
-        "highest opset of the result",
-        "no limit",
-        QUANTIZATION,
-        type=int,
-    ),
-    Option(
-        "--strategy", "search.strategy", "NAME", "frontier, stepwise or evolve", "frontier", SEARCH
-    ),
-    Option(
-        "--objectives",
-        "search.objectives",
-        "NAME",
-        "figures to make small: loss, size, latency, accuracy_drop, peak_memory, load_time",
-        "loss size latency",
-        SEARCH,
-        many=True,
-    ),
-    Option(
-        "--order", "search.order", "ORDER", "of stepwise: worst, reverse, random", "worst", SEARCH
-    ),
-    Option("--seed", "search.seed", "N", "seed of the strategy", "0", SEARCH, type=int),
-    Option(
-        "--max-trials",
-        "search.max_trials",
-        "N",
-        "trials after which the search ends",
-        "no limit",
-        SEARCH,
-        type=int,
-    ),
-    Option(
-        "--max-minutes",
-        "search.max_minutes",
-        "MINUTES",
-        "time after which the search ends and the report is written",
-        "no limit",
-        SEARCH,
-        type=float,
-    ),
-    Option(
-        "--max-loss",
-        "search.max_loss",
-        "SHARE",
-        "largest loss accepted: exit code 3 when no trial meets it",
-        "no limit",
-        SEARCH,
-        type=float,
-    ),
-    Option("--device", "device.kind", "KIND", "ort, tvm, or a plug-in's name", "ort", DEVICE),
-    Option(
-        "--jobs",
-        "search.jobs",
-        "N",
-        "number of workers; 0: one per core",
-        "0",
-        DEVICE,
-        type=int,
-    ),
+from seqto.cli.option_table import (
+    EXPORT,
+    GOAL,
+    MODEL,
+    OPTIONS,
+    OTHER,
+    OUTPUT,
+    SEARCH,
+    Option,
 )
-
-
-EXPORT = ("--mode", "--exclude", "--skip", "--transforms", "--max-opset", "--device")
-
 
 EXIT_CODES = """\
 exit codes:
   0    done
   2    bad input: one line says what is wrong and what to do
-  3    no trial meets --max-loss, or compare --fail-if-worse found it worse
+  3    no trial meets the goal, or compare --fail-if-worse found it worse
+  4    of several models some could not be tuned: one line says why for each
   130  interrupted; tune and demo continue with the same command"""
 
 
@@ -146,7 +34,8 @@ TUNE_EXAMPLES = """\
 examples:
   seqto tune model.onnx --data pictures/ --preset imagenet-torch --out run
   seqto tune model.onnx --data random:100 --out runs/quick --max-minutes 2
-  seqto tune --config tune.toml --out runs/model --max-loss 0.02
+  seqto tune --config tune.toml --out runs/model --max-loss 2%
+  seqto tune model.onnx --data pictures/ --out run --want smallest --within 1%
   seqto tune models/*.onnx --data samples.npz --out runs --objectives loss size
   seqto tune model.onnx --data pictures/ --out runs/model --dry-run"""
 
@@ -157,6 +46,27 @@ examples:
   seqto export runs/model --trial 3 -o trial-3.onnx
   seqto export model.onnx --data pictures/ --skip first last -o model-int8.onnx
   seqto export model.onnx --mode weight -o model-weights-int8.onnx"""
+
+
+CHECK = ("--device", "--output-name")
+
+
+CHECK_EXAMPLES = """\
+examples:
+  seqto check model-int8.onnx --against model.onnx --data pictures/ --within 1%
+  seqto check model-int8.onnx --against model.onnx --config tune.toml --json"""
+
+
+APPLY_EXAMPLES = """\
+examples:
+  seqto apply runs/model retrained.onnx -o retrained-int8.onnx
+  seqto apply runs/model retrained.onnx --pick small --data new/ -o small.onnx"""
+
+
+COMPLETION_EXAMPLES = """\
+bash: eval "$(seqto completion bash)"     in ~/.bashrc
+zsh:  eval "$(seqto completion zsh)"      in ~/.zshrc, after compinit
+fish: seqto completion fish > ~/.config/fish/completions/seqto.fish"""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -177,6 +87,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_serve(commands)
     _add_devices(commands)
+    _add_check(commands)
+    _add_apply(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -226,7 +139,7 @@ def _add_analyze(commands: Any) -> None:
         usage="[MODEL ...] --out FOLDER [options]",
     )
     _add_model_options(parser)
-    _add_setting_options(parser, hidden=_of_group(SEARCH))
+    _add_setting_options(parser, hidden=(*_of_group(SEARCH), *_of_group(GOAL)))
     _output_group(parser, "folder for the analysis; it may be a run folder")
 
 
@@ -238,7 +151,7 @@ def _add_diagnose(commands: Any) -> None:
         usage="[MODEL ...] --out FOLDER [options]",
     )
     _add_model_options(parser)
-    _add_setting_options(parser, hidden=_of_group(SEARCH))
+    _add_setting_options(parser, hidden=(*_of_group(SEARCH), *_of_group(GOAL)))
     _output_group(parser, "folder for the diagnosis; it may be a run folder")
 
 
@@ -273,7 +186,8 @@ def _add_export(commands: Any) -> None:
     trial.add_argument(
         "--pick",
         metavar="NAME",
-        help="loss, size, latency, drop_in, small, fast or balanced (default: balanced)",
+        help="a name that the report shows: balanced, drop-in, small, fast, lowest-loss, "
+        "goal (default: the goal's, else balanced)",
     )
     model = parser.add_argument_group("from a model")
     _add_data_options(model, labels=False)
@@ -307,6 +221,66 @@ def _add_devices(commands: Any) -> None:
     _add(commands, "devices", "list the devices that work here, and why others do not")
 
 
+def _add_check(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "check",
+        "measure a model file beside its float model, without a run folder",
+        usage="MODEL --against FLOAT --data DATA [options]",
+        examples=CHECK_EXAMPLES,
+    )
+    parser.add_argument("model", metavar="MODEL", help="the .onnx file to measure")
+    parser.add_argument(
+        "--against", required=True, metavar="FLOAT", help="the float model (required)"
+    )
+    group = _group(parser, MODEL)
+    group.add_argument(
+        "--config", metavar="FILE", help="a TOML file; options override it (default: none)"
+    )
+    _add_data_options(group)
+    for option in OPTIONS:
+        if (option.group == GOAL and option.name != "--want") or option.name in CHECK:
+            _add_option(_group(parser, option.group), option)
+    _add_within(_group(parser, GOAL))
+    _add_set(_group(parser, OTHER))
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_apply(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "apply",
+        "put a run's plan on another checkpoint of the same graph",
+        usage="RUN MODEL -o FILE [options]",
+        examples=APPLY_EXAMPLES,
+    )
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    parser.add_argument("model", metavar="MODEL", help="a model with the run's graph")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write (required)"
+    )
+    trial = parser.add_mutually_exclusive_group()
+    trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
+    trial.add_argument(
+        "--pick", metavar="NAME", help="a recommended trial (default: the goal's, else balanced)"
+    )
+    _add_data_options(_group(parser, MODEL))
+    for option in OPTIONS:
+        if option.name in ("--device", "--jobs"):
+            _add_option(_group(parser, option.group), option)
+    _add_set(_group(parser, OTHER))
+
+
+def _add_completion(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "completion",
+        "print what makes a shell complete commands and options",
+        examples=COMPLETION_EXAMPLES,
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+
+
 # ------------------------------------------------------------------------------------- options
 
 
@@ -338,7 +312,8 @@ def _add_data_options(group: Any, *, labels: bool = True) -> None:
     group.add_argument(
         "--data",
         metavar="DATA",
-        help="a folder of pictures, an .npz file, or random:COUNT (default: none)",
+        help="a folder of pictures, an .npz file, texts (.tsv, .csv, .jsonl, .parquet, .txt), or "
+        "random:COUNT (default: none)",
     )
     if labels:
         group.add_argument(
@@ -361,7 +336,17 @@ def _add_setting_options(parser: argparse.ArgumentParser, hidden: Collection[str
     for option in OPTIONS:
         shown = option.name not in hidden
         _add_option(_group(parser, option.group) if shown else parser, option, shown=shown)
+        if option.name == "--want" and shown:
+            _add_within(_group(parser, option.group))
     _add_set(_group(parser, OTHER))
+
+
+def _add_within(group: Any) -> None:
+    group.add_argument(
+        "--within",
+        metavar="SHARE",
+        help="of changed answers, e.g. 1%%; of the task's score: score:1%% (default: no limit)",
+    )
 
 
 def _add_option(group: Any, option: Option, *, shown: bool = True) -> None:

@@ -6,13 +6,30 @@ import contextlib
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
-from seqto.record.events import Event, ProbeFinished, TrialFinished, TrialTimed
+from seqto.record.events import (
+    Event,
+    Finding,
+    ProbeFinished,
+    TrialFinished,
+    TrialMeasured,
+    TrialTimed,
+)
 from seqto.record.trial import Trial
 
-STEPS = {"samples": "preparing samples", "calibration": "calibrating", "rounding": "rounding"}
+STEPS = {
+    "samples": "preparing samples",
+    "calibration": "calibrating",
+    "rounding": "rounding weights",
+    "probes": "probing layers",
+    "timing": "timing alone",
+    "held-out": "measuring on held-out samples",
+}
+QUIET_S = 10.0  # at the start
+EVERY_S = 15.0  # between two lines of one phase, where the output is no terminal
 
 
 @contextlib.contextmanager
@@ -64,36 +81,75 @@ def _bars(setup: Any) -> Iterator[Any]:
 
 
 class ProgressBars:
-    """Listener of a run that updates the bars."""
+    """Listener of a run that updates the bars; without a terminal it prints a line now and then."""
 
     def __init__(self, bars: Any, *, plain: bool) -> None:
         self.bars, self.plain = bars, plain
         self.tasks: dict[str, Any] = {}
         self.last = ""
-        self.trials = 0
-        self.probes = 0
+        self.counts: dict[str, int] = {}
+        self.lines = PhaseLines()
 
     def step(self, what: str, done: int, total: int) -> None:
         self._update(what, STEPS.get(what, what), done + (what != "samples"), total)
 
     def _update(self, key: str, text: str, done: int, total: int | None) -> None:
+        if self.plain:
+            line = self.lines.line(STEPS.get(key, key), done, total, now=time.monotonic())
+            if line:
+                print(f"seqto: {line} {self.last}".rstrip(), file=sys.stderr, flush=True)
+            return
         if key not in self.tasks:
             self.tasks[key] = self.bars.add_task(text, total=total)
         self.bars.update(self.tasks[key], description=text, completed=done, total=total)
 
     def event(self, event: Event) -> None:
-        if isinstance(event, ProbeFinished):
-            self.probes += 1
-            self._update("probes", "probing layers", self.probes, None)
-        elif isinstance(event, TrialFinished):
-            self.trials += 1
-            self._note_last(event.trial)
-            self._update("trials", f"trials {self.last}", self.trials, None)
-            if self.plain and self.trials % 10 == 0:
-                print(f"seqto: {self.trials} trials {self.last}", file=sys.stderr)
-        elif isinstance(event, TrialTimed):
-            self._update("timing", "timing alone", 1, None)
+        match event:
+            case ProbeFinished():
+                self._count("probes", "probing layers")
+            case TrialFinished():
+                self._note_last(event.trial)
+                self._count("trials", f"trials {self.last}")
+            case TrialTimed():
+                self._count("timing", "timing alone")
+            case TrialMeasured():
+                self._count("held-out", "held-out samples")
+            case Finding(kind="diagnosis"):
+                self._count("diagnosis", "diagnosis")
+
+    def _count(self, key: str, text: str) -> None:
+        self.counts[key] = self.counts.get(key, 0) + 1
+        self._update(key, text, self.counts[key], None)
 
     def _note_last(self, trial: Trial) -> None:
         if trial.loss is not None and trial.error is None:
             self.last = f"(last: {trial.loss.value:.1%} at {trial.size_bytes / 1e6:.2f} MB)"
+
+
+class PhaseLines:
+    """Which phase a run is in: a line when another begins, and one every EVERY_S seconds."""
+
+    def __init__(self) -> None:
+        self.phase, self.began, self.first, self.said = "", 0.0, 0, 0.0
+        self.start: float | None = None
+
+    def line(self, phase: str, done: int, total: int | None, *, now: float) -> str:
+        """'calibrating 120/228, about 3 min left'; empty where nothing is to be said yet."""
+        self.start = now if self.start is None else self.start
+        new = phase != self.phase
+        if new:
+            self.phase, self.began, self.first = phase, now, done
+        # a call that fails at once says one line only: why
+        if now - self.start < QUIET_S or (not new and now - self.said < EVERY_S):
+            return ""
+        self.said = now
+        if total is None or total <= 0:
+            return f"{phase}, {done} done"
+        return f"{phase} {done}/{total}{self._left(done, total, now)}"
+
+    def _left(self, done: int, total: int, now: float) -> str:
+        spent, made = now - self.began, done - self.first
+        if made <= 0 or spent < 1 or done >= total:
+            return ""
+        seconds = spent / made * (total - done)
+        return f", about {max(1, round(seconds / 60))} min left" if seconds > 45 else ""

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from seqto import plugins
-from seqto.cli.options import OPTIONS
+from seqto.cli.option_table import OPTIONS
 from seqto.config import Settings, make, parse_assignment, read_toml
+from seqto.data.tables import SUFFIXES
 from seqto.errors import ConfigError
 
 
@@ -25,11 +26,23 @@ def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
         value = getattr(options, option.setting, None)
         if value is not None:
             overrides[option.setting] = _split(option.setting, value) if option.many else value
+    overrides.update(_within(options))
     overrides.update(_data_overrides(options))
     if getattr(options, "no_examples", False):
         overrides["analysis.examples"] = False
     overrides.update(dict(parse_assignment(text) for text in options.set))
     return overrides
+
+
+def _within(options: argparse.Namespace) -> dict[str, str]:
+    """`--within 1%` bounds the loss, `--within score:1%` the drop of the task's score."""
+    text = getattr(options, "within", None)
+    if text is None:
+        return {}
+    kind, colon, share = text.rpartition(":")
+    if colon and kind not in ("score", "answers"):
+        raise ConfigError(f"--within {text!r}: write 1%, or score:1% for the task's score")
+    return {"search.max_score_drop" if kind == "score" else "search.max_loss": share}
 
 
 def _split(setting: str, items: list[str]) -> list[str]:
@@ -53,7 +66,7 @@ def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _data_source(text: str) -> tuple[str, Any]:
-    """`random:100`, `KIND:VALUE` of a plug-in, an array file, or a folder of pictures."""
+    """`random:100`, `KIND:VALUE` of a plug-in, an array or text file, or a folder of pictures."""
     kind, colon, value = text.partition(":")
     if colon and kind == "random":
         try:
@@ -62,4 +75,6 @@ def _data_source(text: str) -> tuple[str, Any]:
             raise ConfigError(f"--data {text!r}: write random:COUNT") from error
     if colon and kind in plugins.kinds(plugins.DATA) and not Path(text).exists():
         return kind, parse_assignment(f"{kind}={value}")[1]
+    if text.lower().endswith(tuple(SUFFIXES)):
+        return "texts", text
     return ("arrays" if text.endswith((".npz", ".npy")) else "images"), text

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqto.data.arrays import Arrays
 from seqto.data.coco import CLASSES, UNION, Coco
 from seqto.data.data import Data
 from seqto.data.geometry import place
@@ -19,6 +20,7 @@ from seqto.errors import ConfigError
 from seqto.records import Json, Sample
 
 BOXES, OBJECT_MASK, CLASS_MASK = "boxes", "mask", "classes"  # forms of labels
+ARRAYS = "arrays"  # labels as the task understands them, a row a sample
 IGNORED = 255  # label of pixels outside of the picture
 
 
@@ -65,11 +67,37 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelledArrays:
+    """Rows of an `.npz` with labels: a row of labels or of numbers a sample."""
+
+    source: Arrays
+
+    def __post_init__(self) -> None:
+        if self.source.labels is None:
+            raise ConfigError(
+                "data.labelled.arrays has no labels: put them into the .npz as 'labels', a row a "
+                "sample"
+            )
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def read(self, index: int) -> Sample:
+        return self.source.read(index)
+
+    def identity(self) -> Json:
+        return {"form": ARRAYS, **self.source.identity()}
+
+
+LabelledSet = Labelled | LabelledArrays
+
+
+@dataclass(frozen=True, slots=True)
 class WithLabelled:
     """The rows of the data, without labels, then those of the labelled set."""
 
     data: Data
-    labelled: Labelled
+    labelled: LabelledSet
 
     def __len__(self) -> int:
         return len(self.data) + len(self.labelled)

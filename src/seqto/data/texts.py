@@ -48,10 +48,12 @@ from seqto.data.tokenizer import (
 )
 from seqto.errors import ConfigError, nearest
 from seqto.records import InputSpec, Json, Sample
+from seqto.text import shorten
 
 if TYPE_CHECKING:
     from seqto.records import Label
 
+SHOWN = 60  # characters of a text in the name of its sample
 SEPARATOR = "|"  # of several references in one cell
 # what these settings say is in the data's identity, which a resumed run compares
 RESUME = {"resume": True}
@@ -116,7 +118,7 @@ class TextReader:
         return Sample(
             inputs[0],
             label_of(row, self.classes, name=name),
-            name,
+            f"{name}: {shorten(texts[0], SHOWN)}",
             others=tuple(inputs[1:]),
             texts=shown,
             dropped=dropped,

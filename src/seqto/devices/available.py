@@ -11,6 +11,8 @@ from seqto.devices.ort import Ort
 from seqto.devices.tvm.device import PRESETS, preset
 from seqto.errors import SeqtoError
 
+NOT_BUILT_IN = "not in this onnxruntime build"
+
 
 def usable_devices() -> list[tuple[str, bool, str]]:
     """(device, usable, reason) for `seqto devices`."""
@@ -27,7 +29,7 @@ def _providers() -> list[tuple[str, bool, str]]:
     here = set(ort.get_available_providers())
     rows = []
     for provider in ort.get_all_providers():
-        usable, reason = False, "not in this onnxruntime build"
+        usable, reason = False, NOT_BUILT_IN
         if provider in here:
             usable, reason = _runs_something(provider)
         short = provider.removesuffix("ExecutionProvider").lower()

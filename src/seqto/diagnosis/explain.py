@@ -4,9 +4,12 @@
     saturation   the device's kernels give other results than exact arithmetic
     ranges       one scale for a whole weight whose channels have different ranges
     bias         int32 biases that saturate, or that cost the weights their precision
+    joins        a Concat that puts tensors of unlike ranges on one scale; said where there is one
     outliers     few large activations take the range from all others
     sensitive    layers that do much damage though nothing is wrong with them
     slower       layers that are slower as integers than as floats
+
+Models with attention have more causes (explain_attention.py).
 
 A cause that was looked for and not found is said too ("bias saturates: 0 layers").
 """
@@ -14,18 +17,16 @@ A cause that was looked for and not found is said too ("bias saturates: 0 layers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from seqto.devices.saturation import SATURATES, UNKNOWN
+from seqto.diagnosis.explain_attention import attention_findings
+from seqto.diagnosis.finding import finding
 from seqto.diagnosis.measure_layers import OFF_SHARE
 from seqto.records import Json
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import FLOAT_KERNEL, U8, Arithmetic, Kernel
 from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import percent, shorten
-
-KIND = "diagnosis"
-
 
 # One bit, three times. A layer is named for its ranges when a typical channel has lost a bit to
 # the largest one, and when the layer's error halves with a scale for each channel.
@@ -62,7 +63,9 @@ def findings(measured: Mapping[str, Json], *, profiles: Sequence[Json] = ()) -> 
     found: list[Json] = []
     whole = measured.get("whole", {}).get("whole", {})
     if whole:
-        found.append(_output(whole, measured["whole"]["samples"], measured["whole"].get("changed")))
+        word, joins = measured["whole"].get("changed"), measured["whole"].get("joins")
+        found.append(_output(whole, measured["whole"]["samples"], word))
+        found += [_joins(joins, whole, word)] if joins else []
     damage: Mapping[str, float] = measured.get("damage", {}).get("damage", {})
     if "layers" in measured:
         rows = measured["layers"]["rows"]
@@ -74,18 +77,9 @@ def findings(measured: Mapping[str, Json], *, profiles: Sequence[Json] = ()) -> 
         found.append(_outliers(rows, whole))
         if damage:
             found.append(_sensitive(rows, damage, measured["damage"]["samples"]))
+    found += attention_findings(measured.get("attention", {}))
     slower = _slower(profiles)
     return [*found, *([slower] if slower else [])]
-
-
-def finding(cause: str, message: str, layers: Sequence[str], figures: Mapping[str, Any]) -> Json:
-    return {
-        "event": "finding",
-        "kind": KIND,
-        "message": message,
-        "layers": list(layers),
-        "figures": {"cause": cause, **figures},
-    }
 
 
 def _output(whole: Mapping[str, Json], samples: int, word: str | None) -> Json:
@@ -108,6 +102,29 @@ def _changed(row: Json, word: str | None) -> str:
         return ""
     what = RELATIVE_ERROR if word == RELATIVE_ERROR else f"of {word or 'answers'} change"
     return f"{percent(row['changed'])} {what}, "
+
+
+def _joins(joins: Sequence[Json], whole: Mapping[str, Json], word: str | None) -> Json:
+    """Layers that join unlike ranges, with the ranges, and what keeping them float gives."""
+    worst = joins[0]
+    inputs = " and ".join(f"{low:.3g} to {high:.3g}" for low, high in worst["ranges"][:4])
+    steps = "less than one" if worst["steps"] < 1 else f"{worst['steps']:.0f}"
+    count = "1 layer puts" if len(joins) == 1 else f"{len(joins)} layers put"
+    text = (
+        f"joins: {count} tensors of unlike ranges on one scale: "
+        f"{shorten(worst['layer'], 60)} joins {inputs}, "
+        f"the scale's step is {worst['step']:.2g}, and {steps} of its 256 steps "
+        f"{'is' if worst['steps'] < 2 else 'are'} left for the narrowest"
+    )
+    cured = whole.get("joins", {})
+    if "device" in cured:
+        before = whole["planned"]["device"]
+        text += (
+            f"; kept float (quantize.exclude), {_changed(cured, word)}the output's error is "
+            f"{percent(cured['device'])} instead of {percent(before)}"
+        )
+    names = [str(row["layer"]) for row in joins]
+    return finding("joins", text, names, {"joins": list(joins), "cured": dict(cured)})
 
 
 _CURES = {

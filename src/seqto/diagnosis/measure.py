@@ -1,12 +1,15 @@
 """What a diagnosis rests on: figures that a worker measures, layer by layer and at the output.
 
-Three parts, each a job of its own, so that workers share them:
+Four parts, each a job of its own, so that workers share them:
 
     layers   every layer alone on float inputs (measure_layers.py): its error on the device and in
              exact arithmetic, and what other schemes would make of it
     damage   what each layer's own error does to the task's signal, in exact arithmetic
     whole    signal and answers of the whole model, as planned and with cures, on the device and
              exact
+    attention   outlier channels, masks, tables, norms and batches (attention.py)
+
+A fourth part, `exact`, is the damage of one plan in exact arithmetic, for the chain of steps.py.
 
 Exact arithmetic is the same model without graph optimization: every QuantizeLinear and
 DequantizeLinear is computed as written and the products are float, so no kernel can saturate.
@@ -24,6 +27,7 @@ from seqto.assembly.plan import Plan
 from seqto.devices.device import Device
 from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Apart
+from seqto.diagnosis.joins import layers_to_keep_float, unlike_joins
 from seqto.diagnosis.measure_layers import by_layer
 from seqto.diagnosis.remedies import cures
 from seqto.diagnosis.subject import Judged, Subject, with_ranges
@@ -31,7 +35,7 @@ from seqto.errors import DeviceError, PlanError
 from seqto.records import Json
 from seqto.tasks.task import Answers, WeightedTask
 
-PARTS = ("layers", "damage", "whole")
+PARTS = ("layers", "damage", "whole", "attention")
 
 
 DAMAGE_SAMPLES = 4  # of the samples: one run for each layer and sample is what costs time
@@ -41,7 +45,12 @@ def gather(part: str, subject: Subject) -> Json:
     """The figures of one part."""
     if not subject.layers():
         raise PlanError("the plan quantizes no layer: there is nothing to diagnose")
-    makers = {"layers": by_layer, "damage": damage_by_layer, "whole": at_the_output}
+    makers = {
+        "layers": by_layer,
+        "damage": damage_by_layer,
+        "whole": at_the_output,
+        "exact": in_exact_arithmetic,
+    }
     if part not in makers:
         raise PlanError(f"unknown part of a diagnosis: {part!r}")
     return makers[part](subject)
@@ -89,13 +98,15 @@ def damage_by_layer(subject: Subject) -> Json:
 def at_the_output(subject: Subject) -> Json:
     """{name: {device, exact, changed}}: damage and loss, as planned and with cures."""
     subject = with_ranges(subject)
-    run = isolated_layers.open_float(subject.assembler.prepared, subject.judged)
-    values = [run(feeds) for feeds in subject.samples]
-    outputs = [[found[name] for name in subject.judged] for found in values]
-    pairs = zip(outputs, subject.samples, strict=True)
-    want = [subject.judge(found, feeds) for found, feeds in pairs]
+    want = _float_answers(subject)
     found: Json = {}
-    for name, plan in {"planned": subject.plan, **cures(subject.plan)}.items():
+    plans = {"planned": subject.plan, **cures(subject.plan)}
+    joins = unlike_joins(subject)
+    if joins:
+        kept = layers_to_keep_float(subject, joins)
+        others = {n: s for n, s in subject.plan.as_dict().items() if n not in kept}
+        plans["joins"] = subject.plan.with_schemes(others)
+    for name, plan in plans.items():
         try:
             found[name] = _damages(subject, plan, want)
         except (DeviceError, PlanError) as error:
@@ -104,7 +115,8 @@ def at_the_output(subject: Subject) -> Json:
             # a cure that this device or opset cannot take is none: said, not hidden
             found[name] = {"error": str(error)}
     word = getattr(subject.task, "changed", None)  # what loss is a share of, if not answers
-    return {"whole": found, "samples": len(subject.samples), "changed": word}
+    figures = {"whole": found, "samples": len(subject.samples), "changed": word}
+    return {**figures, "joins": joins}
 
 
 def _loss(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> float | None:
@@ -121,6 +133,15 @@ def _loss(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> 
     return float(np.average(distances, weights=weights)) if weights.sum() else 0.0
 
 
+def in_exact_arithmetic(subject: Subject) -> Json:
+    """{exact: damage of the plan in exact arithmetic}: a step of steps.py; no kernel counts."""
+    subject = with_ranges(subject)
+    want = _float_answers(subject)
+    model = subject.assembler.assemble(subject.plan).data
+    data = isolated_layers.in_float_arithmetic(model)
+    return {"exact": _damage(subject, want, _judged(subject, subject.exact, data, want))}
+
+
 def _damages(subject: Subject, plan: Plan, want: Sequence[Judged]) -> Json:
     by_name = {x.name: x for x in subject.assembler.prepared.layers}
     for name, scheme in plan.as_dict().items():
@@ -131,13 +152,29 @@ def _damages(subject: Subject, plan: Plan, want: Sequence[Judged]) -> Json:
     figures: Json = {}
     for where, device in (("device", subject.device), ("exact", subject.exact)):
         data = model if where == "device" else isolated_layers.in_float_arithmetic(model)
-        runs = zip(_outputs(subject, device, data), subject.samples, want, strict=True)
-        found = [subject.judge(o, feeds, reference=float_) for o, feeds, float_ in runs]
-        gaps = [subject.gaps(a, b) for a, b in zip(want, found, strict=True)]
-        figures[where] = float(np.concatenate(gaps).mean()) / subject.spread(want)
+        found = _judged(subject, device, data, want)
+        figures[where] = _damage(subject, want, found)
         if where == "device":
             figures["changed"] = _loss(subject, want, found)
     return figures
+
+
+def _float_answers(subject: Subject) -> list[Judged]:
+    """What the task makes of the float model's outputs, one entry for each run."""
+    run = isolated_layers.open_float(subject.assembler.prepared, subject.judged)
+    values = [run(feeds) for feeds in subject.samples]
+    outputs = [[found[name] for name in subject.judged] for found in values]
+    return [subject.judge(o, feeds) for o, feeds in zip(outputs, subject.samples, strict=True)]
+
+
+def _judged(subject: Subject, device: Device, model: bytes, want: Sequence[Judged]) -> list[Judged]:
+    runs = zip(_outputs(subject, device, model), subject.samples, want, strict=True)
+    return [subject.judge(o, feeds, reference=float_) for o, feeds, float_ in runs]
+
+
+def _damage(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> float:
+    gaps = [subject.gaps(a, b) for a, b in zip(want, found, strict=True)]
+    return float(np.concatenate(gaps).mean()) / subject.spread(want)
 
 
 def _outputs(subject: Subject, device: Device, model: bytes) -> list[list[Any]]:

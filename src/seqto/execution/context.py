@@ -12,12 +12,12 @@ from seqto.assembly.plan import Plan
 from seqto.calibration.feeds import ModelFeeds, model_feeds
 from seqto.data.store import SampleStore
 from seqto.devices.bundle import BundleDevice
-from seqto.devices.device import Device
-from seqto.execution.files import FileRef, LocalFiles
+from seqto.devices.device import CachingDevice, Device
+from seqto.execution.files import COMPILED, FileRef, LocalFiles
 from seqto.execution.jobs import WorkerSetup
 from seqto.model.wiring import Wiring
 from seqto.plugins import device_from_json
-from seqto.records import LABELLED
+from seqto.records import LABELLED, Json
 from seqto.tasks.scoring import Reference
 from seqto.tasks.seq2seq import sketch_probabilities
 from seqto.tasks.task import Task, task_from_json
@@ -29,7 +29,7 @@ class WorkerContext:
 
     def __init__(self, setup: WorkerSetup, files: LocalFiles) -> None:
         self.setup, self.files = setup, files
-        self.inner: Device = device_from_json(setup.device)  # runs models; of a bundle, merged
+        self.inner: Device = _with_cache(setup.device, files)  # runs models; of a bundle, merged
         self.wiring = Wiring.from_json(setup.wiring) if setup.wiring else None
         self.device: Any = self.inner  # runs samples; of a bundle, whole generations
         if self.wiring is not None:
@@ -87,3 +87,12 @@ class WorkerContext:
 
     def labels(self, split: str) -> Any:
         return self.store.labels(split)
+
+
+def _with_cache(settings: Json, files: LocalFiles) -> Device:
+    """Return the device; the workers of a machine share the models that it compiles."""
+    device: Device = device_from_json(settings)
+    if not isinstance(device, CachingDevice):
+        return device
+    cached: Device = device_from_json({**settings, **device.with_cache(files.named(COMPILED))})
+    return cached

@@ -12,6 +12,8 @@ from seqto.records import Failure, Json
 
 R = TypeVar("R")
 
+CANCELLED = Failure("cancelled", "the job was cancelled")
+
 
 @dataclass(frozen=True, slots=True)
 class Handle:
@@ -28,6 +30,7 @@ class Done:
     outcome: Result | Failure
     seconds: float = 0.0  # from its start in a worker, not from its submission
     note: Json = field(default_factory=dict)  # what it had told before it failed
+    node: Json = field(default_factory=dict)  # name and environment; empty: this machine
 
 
 class Executor(Protocol):

@@ -13,11 +13,12 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from seqto.errors import JournalError
-from seqto.files import inside
+from seqto.files import TEMPORARY, inside
 from seqto.model.files import sha256_of_file
 from seqto.records import Json
 
 WORK = "cache/work"  # where workers put the files that they make
+COMPILED = "cache/compiled"  # where devices keep the models that they compile
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,18 @@ class LocalFiles:
         folder = self.named(WORK)
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{name}-{os.getpid()}"
+
+    def put_folder(self, name: str) -> tuple[FileRef, ...]:
+        """Name the files of a folder by their contents."""
+        paths = self.complete_files(self.named(name))
+        return tuple(
+            FileRef(sha256_of_file(p), p.stat().st_size, f"{name}/{p.name}") for p in paths
+        )
+
+    def complete_files(self, folder: Path) -> list[Path]:
+        """List the files of a folder that are not being written; none where it is missing."""
+        there = folder.iterdir() if folder.is_dir() else ()
+        return sorted(p for p in there if p.is_file() and not p.name.startswith(TEMPORARY))
 
     def discard(self, ref: FileRef) -> None:
         """Delete a file of a worker that is needed no more."""

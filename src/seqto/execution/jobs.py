@@ -22,7 +22,7 @@ class WorkerSetup:
 
     original: FileRef  # the float model as it was given
     beside: tuple[FileRef, ...]  # its external data
-    samples: str  # folder of the sample store
+    samples: str  # folder of the sample store; `sample_files` has its files
     samples_identity: str
     device: Json
     output: Judged
@@ -34,6 +34,7 @@ class WorkerSetup:
         default_factory=dict
     )  # of a bundle, as they were given
     wiring: Json | None = None  # of a bundle
+    sample_files: tuple[FileRef, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------- jobs

@@ -114,6 +114,19 @@ def untyped_nodes(proto: Any) -> list[str]:
     ]
 
 
+def branch_nodes(proto: Any) -> list[str]:
+    """Names of the nodes with weights inside If, Loop and Scan, which no plan can change."""
+    found: list[str] = []
+    waiting = [a for node in proto.graph.node for a in node.attribute]
+    while waiting:
+        attribute_ = waiting.pop(0)
+        graphs = [*attribute_.graphs, *([attribute_.g] if attribute_.HasField("g") else [])]
+        for graph in graphs:
+            found += [n.name or n.output[0] for n in graph.node if n.op_type in WEIGHTED_OPS]
+            waiting += [a for node in graph.node for a in node.attribute]
+    return found
+
+
 def tensor_types(proto: Any) -> dict[str, int]:
     """Element types of tensors, as far as they are known.
 

@@ -30,6 +30,7 @@ OBJECTIVES = "objectives"  # objectives that the strategy does not plan for
 UNSUPPORTED = "unsupported"  # schemes that the device refuses
 TREATMENT = "treatment"  # a transformed float model was made
 DIAGNOSIS = "diagnosis"
+BATCH_DEPENDENCE = "batch dependence"  # answers that change with what else is in the batch
 
 # steps beside the trials that may fail
 BATCH, TIMING, REPORT_SPLIT, PROFILE = "batch", "timing", "report split", "profile"
@@ -160,6 +161,15 @@ class PlanProfiled(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeUsed(_Event):
+    """A node of a cluster that has measured something: its versions and its CPU."""
+
+    tag: ClassVar[str] = "node"
+    name: str
+    environment: Json
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFinished(_Event):
     """A trial of one layer on few samples."""
 
@@ -253,6 +263,7 @@ Event = (
     | LayersRanked
     | SchemesTried
     | PlanProfiled
+    | NodeUsed
     | ProbeFinished
     | TrialFinished
     | TrialTimed

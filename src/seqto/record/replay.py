@@ -25,6 +25,7 @@ from seqto.record.events import (
     FootprintMeasured,
     Int8ProductsTested,
     LayersRanked,
+    NodeUsed,
     PlanProfiled,
     ProbeFinished,
     RunEnded,
@@ -58,6 +59,7 @@ class RunState:
     probes: dict[str, Trial] = field(default_factory=dict)  # by plan key
     timings: dict[int, list[Latency]] = field(default_factory=dict)  # as recorded
     profiles: dict[tuple[str, str], PlanProfiled] = field(default_factory=dict)
+    nodes: dict[str, Json] = field(default_factory=dict)  # of a cluster, by name
     failures: list[StepFailed] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     examples: dict[int, ExamplesFound] = field(default_factory=dict)  # by trial
@@ -84,6 +86,8 @@ class RunState:
                 self.default_key = event.default_key
             case PlanProfiled():
                 self.profiles[event.plan_key, event.scheme] = event
+            case NodeUsed():
+                self.nodes[event.name] = event.environment
             case ProbeFinished():
                 self.probes[event.trial.plan.key] = event.trial
                 self.ended = None

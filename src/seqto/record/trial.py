@@ -24,6 +24,7 @@ class Trial:
     same_as: int | None = None  # an earlier trial whose model is byte for byte the same
     note: str = ""  # what the strategy says it is: "step 3: without conv1"
     content: str = ""  # sha256 of the model without the plan in its metadata: equal models
+    node: str = ""  # of the cluster that measured it; empty: the machine of the run
 
     @property
     def loss(self) -> Loss | None:
@@ -44,6 +45,7 @@ class Trial:
             "same_as": self.same_as,
             "note": self.note,
             "content": self.content,
+            **({"node": self.node} if self.node else {}),
         }
 
     @classmethod
@@ -60,6 +62,7 @@ class Trial:
             same_as=data["same_as"],
             note=data["note"],
             content=data.get("content", ""),
+            node=data.get("node", ""),
         )
 
 

@@ -251,5 +251,13 @@ COLUMNS = (
     Column("transforms", "transforms", CSV, lambda row: " ".join(row.of_trial("transforms"))),
     Column("float_layers", "", CSV, lambda row: " ".join(row.of_trial("excluded"))),
     Column("note", "note", CSV, lambda row: row.of_trial("note")),
+    Column(
+        "node",
+        "node",
+        frozenset({Place.CSV, Place.PAGE}),
+        lambda row: row.of_trial("node"),
+        lambda row: row.of_trial("node") or "–",
+        shown=lambda report: bool(report["nodes"]),
+    ),
     Column("sha256", "sha256", CSV, lambda row: row.of_trial("sha256")),
 )

@@ -37,7 +37,10 @@ FILE_NAME = "report.html"
 _LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 
 
-_OURS = ("page_facts.js", "page_charts.js", "page_tables.js", "page_main.js")
+_OURS = tuple(
+    f"page_{name}.js"
+    for name in ("facts", "front", "charts", "tables", "picks", "diagnosis", "main")
+)
 
 
 _PLAN_BASE = 48  # the sign '0'; page_facts.js has the same figure
@@ -121,17 +124,20 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
             {**_trial(trial, layers, places), "cells": _cells(report, trial, extra)}
             for trial in trials
         ],
+        "picks": report["picks"],
+        "diagnosis": _rounded(report["diagnosis"]),
         "columns": [{"name": column.name, "title": column.title} for column in extra],
         "objective_table": [objective.to_json() for objective in OBJECTIVES.values()],
         "pick_titles": {pick: title_of(pick) for pick in report["recommended"]},
         "profile": [_profile(profile, layers) for profile in report["profile"]],
+        "findings": [{"kind": f["kind"], "message": f["message"]} for f in report["findings"]],
         "warnings": [*report["warnings"], *left_out],
         **{
             k: report[k]
             for k in (
                 "status", "counts", "baseline", "objectives", "front", "recommended",
-                "fully_quantized", "findings", "settings", "environment", "device", "placement",
-                "data",
+                "fully_quantized", "settings", "environment", "device", "placement",
+                "data", "nodes",
             )
         },
     }  # fmt: skip
@@ -168,12 +174,14 @@ def _trial(trial: Mapping[str, Any], layers: list[Json], places: Mapping[str, in
     plan = trial["plan"]
     kept = (
         "number", "key", "transforms", "loss", "accuracy", "baseline_accuracy", "stopped_early",
-        "report_split", "size_bytes", "sha256", "latency_ms", "error", "seconds", "note", "same_as",
+        "report_split", "size_bytes", "sha256", "latency_ms", "speed", "error", "seconds", "note",
+        "same_as",
     )  # fmt: skip
     return {
         **{k: trial[k] for k in kept},
         "loss": _figures(trial["loss"]),
         "latency_ms": _figures(trial["latency_ms"]),
+        "times": wording.both_ms(trial["latency_ms"]) if trial["latency_ms"] else "",
         "kept": len(trial["excluded"]),
         "objectives": _figures(trial["objectives"]),
         "plan": "".join(chr(_PLAN_BASE + places[plan.get(row["name"], "fp32")]) for row in layers),
@@ -202,6 +210,15 @@ def _profile(profile: Mapping[str, Any], layers: list[Json]) -> Json:
 def _short(value: Any) -> Any:
     """Six digits are more than any chart shows; report.json has them all."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _rounded(value: Any) -> Any:
+    """All figures of nested JSON with as many digits as a page shows."""
+    if isinstance(value, Mapping):
+        return {k: _rounded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
+    return _short(value)
 
 
 @functools.cache
@@ -234,8 +251,9 @@ def _policy(scripts: list[str], *, live: bool) -> str:
     )
 
 
-def render_index(rows: list[Json], *, folder: str) -> str:
+def render_index(rows: list[Json], *, folder: str, live: bool = True) -> str:
     """The list of runs in a folder; each row has href, name, status, trials and sentence."""
+    again = "<meta http-equiv='refresh' content='5'>" if live else ""
     heads = "".join(f"<th scope='col'>{h}</th>" for h in ("run", "status", "trials", "result"))
     body = "".join(
         "<tr>"
@@ -253,7 +271,7 @@ def render_index(rows: list[Json], *, folder: str) -> str:
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        "<meta http-equiv='refresh' content='5'><link rel='icon' href='data:,'>"
+        f"{again}<link rel='icon' href='data:,'>"
         f"<title>seqto runs</title><style>{_asset('page.css')}{_INDEX_DARK}</style></head><body>"
         f"<header><div class='bar'><span class='brand'>seqto</span><h1>Runs in "
         f"{html.escape(text.shorten(folder, 80))}</h1></div></header><main><section>"

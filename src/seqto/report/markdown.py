@@ -9,10 +9,12 @@ from typing import Any
 from seqto.report import wording
 from seqto.report.columns import Place, Row, columns
 from seqto.report.terminal import caption, pick_lines, shown_trials
+from seqto.report.terminal_diagnosis import markdown_steps
 from seqto.text import shorten as shortened
 
-# every sign that Markdown, GitHub's HTML or a mention could act on
-_ACTIVE = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$^=:/@<>&\"'])")
+# what Markdown, GitHub's HTML, a mention, a reference to an issue or a bare link could act on;
+# signs that only act at the start of a line ("-", "+", "1.") stand within one here
+_ACTIVE = re.compile(r"([\\`*_{}\[\]|~$^@#<>&]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 
 
 def escape(text: object, *, width: int = 80) -> str:
@@ -70,6 +72,7 @@ def _details(report: Mapping[str, Any]) -> list[str]:
         names = ", ".join(escape(name, width=60) for name in trial["excluded"][:20])
         more = f" and {len(trial['excluded']) - 20} more" if len(trial["excluded"]) > 20 else ""
         lines += [f"- kept float in trial {trial['number']}: {names}{more}"]
+    lines += ["", *markdown_steps(report["diagnosis"]), ""] if report["diagnosis"] else []
     products = wording.int8_products(report)
     lines += [f"- {escape(products, width=160)}"] if products else []
     environment = report["environment"]

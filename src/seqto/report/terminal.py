@@ -149,8 +149,8 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.2g}" if abs(value) >= 1e-3 else f"{value:.0e}"
 
 
-def runs_table(runs: Sequence[tuple[str, Report]]) -> Table:
-    """One line a run: for several models in one call."""
+def runs_table(runs: Sequence[tuple[str, Report]], *, failed: Sequence[str] = ()) -> Table:
+    """One line a run, for several models in one call; `failed`: models without a run."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -170,6 +170,8 @@ def runs_table(runs: Sequence[tuple[str, Report]]) -> Table:
             cells += [str(trial["number"]), wording.interval(loss), size(trial["size_bytes"])]
             cells += [short_latency(Row(report, trial))]
         table.add_row(*map(Text, cells))
+    for name in failed:
+        table.add_row(*map(Text, [shorten(name, 18), "failed", *"–––––"]))
     return table
 
 

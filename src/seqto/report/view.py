@@ -16,6 +16,7 @@ from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, LABELLED, REPORT, Json, Latency, Measurement
 from seqto.report import wording
+from seqto.report.diagnosis import build_diagnosis
 from seqto.report.examples import shown_examples
 from seqto.report.picks import pick_rows
 from seqto.report.warnings import warnings
@@ -36,6 +37,7 @@ def build_report(state: RunState) -> Json:
         "status": state.status,
         "seconds": state.ended.seconds if state.ended else None,
         **_of_header(state, open_layers),
+        "nodes": dict(state.nodes),
         "settings": state.settings,
         "int8_products": _int8_products(state),
         "placement": _placement(state, chosen),
@@ -62,6 +64,7 @@ def build_report(state: RunState) -> Json:
         "failures": [_without_tag(f) for f in state.failures],
         "profile": [_without_tag(p) for p in state.profiles.values()],
     }
+    report["diagnosis"] = build_diagnosis(report["findings"])
     if state.settings.get("analysis", {}).get("examples", True):
         report["examples"] = shown_examples(chosen.best, state.examples)
     report["picks"] = pick_rows(report)
@@ -244,6 +247,7 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "seconds": trial.seconds,
         "note": trial.note,
         "same_as": trial.same_as,
+        "node": trial.node or None,
     }
 
 

@@ -88,7 +88,7 @@ def short_speed(latency: Mapping[str, Any] | None) -> str:
     if verdict is Speed.SAME:
         return "≈1×"
     low, high = ends(latency)
-    if is_wide(latency):
+    if verdict is Speed.UNCERTAIN or is_wide(latency):
         return f"{low:.1f}–{high:.1f}×"
     ratio = latency["ratio"]
     digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
@@ -220,6 +220,13 @@ def recommendation(report: Mapping[str, Any]) -> str:
         if counts["trials"] and counts["failed"] == counts["trials"]:
             return f"All {counts['trials']} trials failed, so there is nothing to recommend."
         return "No trial has all the figures that were asked for, so there is none to recommend."
+    asked = goal_sentence(report)
+    sentence = measured_sentence(report, trial)
+    return f"{asked} {sentence}" if asked else sentence
+
+
+def measured_sentence(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
+    """Return what was measured of a trial, by held-out figures where there are some."""
     loss, unseen = held_out(trial)
     parts = [*gains(report, trial), change(loss, report)]
     score = _accuracy(report, trial) or _first_score(trial)
@@ -233,9 +240,7 @@ def recommendation(report: Mapping[str, Any]) -> str:
     if loss is not None:
         kind = "random inputs" if is_random(report) else "samples"
         where = f" (on {loss['samples']:,} {kind}{' that no search has seen' if unseen else ''})"
-    asked = goal_sentence(report)
-    sentence = f"{', '.join(parts)}: trial {trial['number']} {what}{where}."
-    return f"{asked} {sentence}" if asked else sentence
+    return f"{', '.join(parts)}: trial {trial['number']} {what}{where}."
 
 
 def _accuracy(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:

@@ -21,13 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import PlanError
-from seqto.schemes.error_feedback import Doubles, factor, output_error, round_columns
+from seqto.schemes.error_feedback import Doubles, best_damping, factor, round_columns
 from seqto.schemes.integers import Floats
 
 DAMPINGS = (0.01, 0.1, 1.0)  # of the mean diagonal
-
-
-TRIAL_ROWS = 48  # output channels on which dampings are compared
 
 
 SHARES = np.linspace(1.0, 0.6, 17)  # of a block's full range: candidates of the clipping search
@@ -135,7 +132,7 @@ def round_blocks(
     grid = block_grid(rows, form, importance=importance)
     if grams is None:
         return _blocks(grid, _nearest(rows, grid))
-    damping = _best_damping(rows, grid, grams, dampings)
+    damping = best_damping(rows, grid, grams, dampings)
     if damping is None:
         return _blocks(grid, _nearest(rows, grid))
     passed = factor(grams.sum(axis=0), damping)
@@ -205,21 +202,6 @@ def _half(scale: Doubles) -> Doubles:
     fits = np.isfinite(half) & (half >= 2.0**-14)  # the smallest normal number
     single = np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32).astype(np.float64)
     return np.where(scale > 0, np.where(fits, half, single), 1.0)
-
-
-def _best_damping(
-    rows: NDArray[Any], grid: BlockGrid, grams: Doubles, dampings: tuple[float, ...]
-) -> float | None:
-    """Round some rows by one half of the samples, judge by the other; None: nearest wins."""
-    count = len(rows)
-    chosen = np.linspace(0, count - 1, min(TRIAL_ROWS, count)).astype(np.int64)
-    some, small = rows[chosen].astype(np.float64), grid.some(chosen)
-    plain = output_error(some - small.restored(small.nearest(some)), grams[1])
-    errors: dict[float | None, float] = {None: plain}
-    for damping in dampings:
-        data = round_columns(some, factor(grams[0], damping), small)
-        errors[damping] = output_error(some - small.restored(data), grams[1])
-    return min(errors, key=errors.__getitem__)
 
 
 def _in_turn(count: int) -> Iterator[NDArray[np.int64]]:

@@ -32,6 +32,7 @@ from seqto.schemes.part import (
     tensor,
     weight_words,
 )
+from seqto.schemes.stored_multiples import add_multiples
 from seqto.schemes.types import DYNAMIC_KERNEL, S8, Arithmetic, IntType, Kernel, Rounding
 
 NO_INTEGER_OP = "ONNX has no integer op for it"
@@ -89,7 +90,7 @@ class DynamicInt(Coded):
             return WEIGHTLESS
         if layer.storage:
             return STORED_ONLY
-        if layer.table is not None and not self.per_channel:
+        if layer.table is not None and (self.weight.multiples or not self.per_channel):
             return table.TIED
         return NO_INTEGER_OP if layer.op_type == "ConvTranspose" else None
 
@@ -109,6 +110,8 @@ class DynamicInt(Coded):
     def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
         del input_scale
         numbers = int(np.prod(layer.weight_shape, dtype=np.int64)) * self.weight.bits // 8
+        if self.weight.multiples:
+            numbers += numbers // self.weight.multiples
         bias = constants.bias(layer)
         channels = layer.weight_shape[constants.channel_axis(layer)]
         scales = channels if self.per_channel else 1
@@ -168,7 +171,12 @@ class DynamicInt(Coded):
             if self.per_channel:
                 axis = 0 if is_conv else values.ndim - 1
             q = quantize(values, self.weight, axis=axis)
-        items += _constants(w, q, is_conv=is_conv, bits=self.weight.bits)
+        stored, *others = _constants(w, q, is_conv=is_conv, bits=self.weight.bits)
+        if self.weight.multiples:
+            items += others
+            add_multiples(items, nodes, w + "q", q, self.weight, integer=True)
+            return
+        items += [stored, *others]
         if self.weight.bits == 4:
             cast = onnx.helper.make_node("Cast", [w + "p"], [w + "q"], to=onnx.TensorProto.INT8)
             nodes.append(cast)

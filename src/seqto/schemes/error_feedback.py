@@ -8,13 +8,17 @@ a column may take; it knows nothing of the order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Doubles = NDArray[np.float64]
+
+
+TRIAL_ROWS = 48  # output channels on which dampings are compared
 
 
 BLOCK = 128  # columns whose errors are passed on together: the same result, better locality
@@ -29,6 +33,16 @@ class Grid(Protocol):
         `data` holds the integers of all columns that are rounded already, NaN elsewhere.
         """
         ...
+
+
+class JudgedGrid(Grid, Protocol):
+    """A grid that can also round to the nearest, for some of its rows."""
+
+    def some(self, rows: NDArray[np.int64]) -> JudgedGrid: ...
+
+    def nearest(self, rows: Doubles) -> Doubles: ...
+
+    def restored(self, data: Doubles) -> Doubles: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,21 @@ def round_columns(rows: Doubles, passed: Factor, grid: Grid) -> Doubles:
             work[:, place + 1 : stop] -= np.outer(upper[place, place + 1 : stop], error).T
         work[:, stop:] -= errors @ upper[start:stop, stop:]
     return data
+
+
+def best_damping(
+    rows: NDArray[Any], grid: JudgedGrid, grams: Doubles, dampings: Sequence[float]
+) -> float | None:
+    """Round some rows by one half of the samples, judge by the other; None: nearest wins."""
+    count = len(rows)
+    chosen = np.linspace(0, count - 1, min(TRIAL_ROWS, count)).astype(np.int64)
+    some, small = rows[chosen].astype(np.float64), grid.some(chosen)
+    plain = output_error(some - small.restored(small.nearest(some)), grams[1])
+    errors: dict[float | None, float] = {None: plain}
+    for damping in dampings:
+        data = round_columns(some, factor(grams[0], damping), small)
+        errors[damping] = output_error(some - small.restored(data), grams[1])
+    return min(errors, key=errors.__getitem__)
 
 
 def output_error(gap: Doubles, gram: Doubles) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.schemes import multiples
 from seqto.schemes.types import P8, IntType
 
 Floats = NDArray[np.float32]
@@ -92,6 +93,10 @@ def round_to(
 def quantize(values: Floats, to: IntType, *, axis: int | None) -> Quantized:
     """Round to nearest. Per channel is symmetric always: QLinearConv wants equal zero points."""
     symmetric = axis is not None or to.signed
+    if to.multiples and axis is not None:
+        rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+        found = multiples.search_grid(rows, None, size=to.multiples).scale.astype(np.float32)
+        return requantize(values, found, np.zeros(len(found), np.int8), to, axis=axis)
     if axis is None:
         scale, zero = affine(values.min(), values.max(), to, symmetric=symmetric)
         return Quantized(round_to(values, scale, zero, to), scale, zero, None)
@@ -121,6 +126,12 @@ def requantize(
     """Round to nearest with scales that are given."""
     if axis is None:
         return Quantized(round_to(values, scale, zero, to), scale, zero, None)
+    if to.multiples:
+        moved = np.moveaxis(values, axis, 0)
+        rows = moved.reshape(len(moved), -1)
+        multiple = multiples.round_with_scale(rows, scale, size=to.multiples)
+        whole = np.moveaxis(multiple.reshape(moved.shape), 0, axis).astype(to.dtype)
+        return Quantized(np.ascontiguousarray(whole), scale, zero, axis)
     shape = [1] * values.ndim
     shape[axis] = -1
     data = round_to(values, scale.reshape(shape), zero.reshape(shape), to)

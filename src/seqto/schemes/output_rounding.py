@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.records import Layer
-from seqto.schemes.error_feedback import Doubles, factor, output_error, round_columns
+from seqto.schemes.error_feedback import (
+    TRIAL_ROWS,
+    Doubles,
+    Factor,
+    best_damping,
+    factor,
+    output_error,
+    round_columns,
+)
 from seqto.schemes.integers import (
     PAIR_LIMIT,
     TINY,
@@ -27,6 +35,7 @@ from seqto.schemes.integers import (
     neighbours,
     scale_for_pairs,
 )
+from seqto.schemes.multiples import MultipleGrid, search_grid
 from seqto.schemes.types import IntType
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -35,7 +44,7 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 DAMPINGS = (0.01, 0.1, 1.0, 10.0)  # of the mean diagonal
 
 
-TRIAL_ROWS = 48  # output channels on which dampings are compared
+FIT_DAMPING = 0.01  # of the mean diagonal, where a scale is fitted
 
 
 SHRINK_STEPS = 20  # candidate scales between 1 and 0.5 of the full range
@@ -56,6 +65,44 @@ class Rounder:
 
     def round(self, *types: IntType) -> dict[IntType, Quantized]:
         """Per-channel symmetric integers with small output error; types share all factors."""
+        multiples = {to: self._multiples(to) for to in types if to.multiples}
+        plain = self._channels(tuple(to for to in types if not to.multiples))
+        return {to: (multiples | plain)[to] for to in types}
+
+    def _multiples(self, to: IntType) -> Quantized:
+        """Four bits with multipliers; the scale of each row is fitted to what was rounded."""
+        total = self._grams[2]
+        grid = search_grid(self._rows, np.diag(total), size=to.multiples)
+        damping = best_damping(self._rows, grid, np.stack(self._grams[:2]), DAMPINGS)
+        passed = None if damping is None else factor(total, damping)
+        data = self._passed_on(grid, passed)
+        refitted = grid.with_scale(self._fitted_scale(data, grid.scale))
+        again = self._passed_on(refitted, passed)
+        rows = [(data, grid), (data, refitted), (again, refitted)]
+        errors = [output_error(self._rows - g.restored(d), total) for d, g in rows]
+        data, grid = rows[int(np.argmin(errors))]
+        return self._quantized(to, data, grid.scale)
+
+    def _passed_on(self, grid: MultipleGrid, passed: Factor | None) -> Doubles:
+        if passed is None:
+            return grid.nearest(self._rows)
+        return round_columns(self._rows, passed, grid)
+
+    def _fitted_scale(self, data: Doubles, scale: Doubles) -> Doubles:
+        """The scale of each row that leaves its integers the least output error."""
+        total = self._grams[2] + np.eye(len(self._grams[2])) * FIT_DAMPING * np.mean(
+            np.diag(self._grams[2])
+        )
+        spread = data @ total
+        power = (spread * data).sum(axis=1)
+        wanted = (spread * self._rows).sum(axis=1) / np.where(power > 0, power, 1.0)
+        held = np.clip(np.where(power > 0, wanted, scale), 0.8 * scale, 1.25 * scale)
+        fitted: Doubles = held.astype(np.float32).astype(np.float64)
+        return fitted
+
+    def _channels(self, types: Sequence[IntType]) -> dict[IntType, Quantized]:
+        if not types:
+            return {}
         importance = np.diag(self._grams[2])
         grids = {}
         for to in types:

@@ -29,6 +29,7 @@ from seqto.schemes.part import (
     tensor,
     weight_words,
 )
+from seqto.schemes.stored_multiples import add_multiples
 from seqto.schemes.table import TIED
 from seqto.schemes.types import (
     ACTIVATIONS,
@@ -191,13 +192,18 @@ class StaticInt(SizedByPart, Coded):
         make = onnx.helper.make_node
         w = layer.weight or ""
         bits = self.weight.bits if self.weight else 8
-        items.append(tensor(w + "q", q.data, bits=bits))
+        multiples = self.weight is not None and self.weight.multiples
+        if not multiples:
+            items.append(tensor(w + "q", q.data, bits=bits))
         if self.float_bias:
             add_floats(items, nodes, w + "s", q.scale)
         else:
             items.append(tensor(w + "s", q.scale))
         integer_name = w + "q"
-        if bits == 4:
+        if multiples and self.weight is not None:
+            integer_name = w + "e"
+            add_multiples(items, nodes, integer_name, q, self.weight, integer=True)
+        elif bits == 4:
             # stored in four bits, widened when the session loads: int8 speed at half the bytes
             nodes.append(make("Cast", [w + "q"], [w + "e"], to=onnx.TensorProto.INT8))
             integer_name = w + "e"

@@ -119,15 +119,16 @@ def write_rows(node: Any, layer: Layer, graph: NodeWriter, *, block: int, bits: 
 
     make = onnx.helper.make_node
     w, y = stored_name(layer), node.output[0]
+    g = y + "g"  # y + "q" and y + "s" are those of a static reader
     ids = graph.float_name(node.input[1])
     items: list[Any] = []
     nodes = [
-        make("Gather", [integers_name(layer, bits=bits), ids], [y + "q"], name=node.name),
-        make("Gather", [w + "s", ids], [y + "s"]),
-        make("Cast", [y + "q"], [y + "c"], to=onnx.TensorProto.FLOAT),
+        make("Gather", [integers_name(layer, bits=bits), ids], [g + "q"], name=node.name),
+        make("Gather", [w + "s", ids], [g + "s"]),
+        make("Cast", [g + "q"], [g + "c"], to=onnx.TensorProto.FLOAT),
     ]
     if not block:
-        nodes.append(make("Mul", [y + "c", y + "s"], [y]))
+        nodes.append(make("Mul", [g + "c", g + "s"], [y]))
         graph.append(nodes, items)
         return
     length = summed_length(layer)
@@ -136,11 +137,11 @@ def write_rows(node: Any, layer: Layer, graph: NodeWriter, *, block: int, bits: 
         tensor(w + "rl", np.array([-1, length // block, 1], np.int64)),
     ]
     nodes += [
-        make("Reshape", [y + "c", w + "rk"], [y + "c3"]),
-        make("Reshape", [y + "s", w + "rl"], [y + "s3"]),
-        make("Mul", [y + "c3", y + "s3"], [y + "m3"]),
-        make("Shape", [y + "q"], [y + "z"]),
-        make("Reshape", [y + "m3", y + "z"], [y]),
+        make("Reshape", [g + "c", w + "rk"], [g + "c3"]),
+        make("Reshape", [g + "s", w + "rl"], [g + "s3"]),
+        make("Mul", [g + "c3", g + "s3"], [g + "m3"]),
+        make("Shape", [g + "q"], [g + "z"]),
+        make("Reshape", [g + "m3", g + "z"], [y]),
     ]
     graph.append(nodes, items)
 

@@ -31,6 +31,8 @@ class IntType:
     # activations and s8 weights in 16 bits (vpmaddubsw), and 255 · 128 < 2¹⁵. Of unlike signs, any
     # two are safe.
     pair_limit: int | None = None
+    # Inputs that share a multiplier: a number is four bits times that (multiples.py). 0: none do.
+    multiples: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -53,6 +55,23 @@ U8 = IntType("u8", "uint8", 8, 0, 255, 0, 255, 0, 255, signed=False)
 S4 = IntType("s4", "int8", 4, -8, 7, -7, 7, -8, 7, signed=True, opset=INT4_OPSET)
 
 
+# four bits times a multiplier of sixteen inputs, which makes them int8 at load
+B4 = IntType(
+    "b4",
+    "int8",
+    4,
+    low=-64,
+    high=56,
+    symmetric_low=-64,
+    symmetric_high=56,
+    lowest=-64,
+    highest=56,
+    signed=True,
+    opset=INT4_OPSET,
+    multiples=16,
+)
+
+
 # four bits with a zero point: of blocks only
 U4 = IntType("u4", "uint8", 4, 0, 15, 0, 15, 0, 15, signed=False, opset=INT4_OPSET)
 
@@ -65,10 +84,10 @@ S16 = IntType(
 U16 = IntType("u16", "uint16", 16, 0, 65535, 0, 65535, 0, 65535, signed=False, opset=INT16_OPSET)
 
 
-INT_TYPES: Mapping[str, IntType] = {t.name: t for t in (S8, S7, P8, U8, S4, U4, S16, U16)}
+INT_TYPES: Mapping[str, IntType] = {t.name: t for t in (S8, S7, P8, U8, S4, B4, U4, S16, U16)}
 
 
-WEIGHTS = (S8, S7, P8, U8, S4)  # u4 goes by block: nbit alone has it
+WEIGHTS = (S8, S7, P8, U8, S4, B4)  # u4 goes by block: nbit alone has it
 
 
 BLOCKS = (32, 64, 128)  # numbers that share a scale; the n-bit kernel has these

@@ -30,6 +30,7 @@ from seqto.schemes.part import (
     tensor,
     weight_words,
 )
+from seqto.schemes.stored_multiples import add_multiples
 from seqto.schemes.types import FLOAT_KERNEL, S8, Arithmetic, IntType, Kernel, Rounding
 
 
@@ -84,6 +85,8 @@ class WeightOnly(SizedByPart, Coded):
     def problem(self, layer: Layer) -> str | None:
         if layer.weight is None:
             return WEIGHTLESS
+        if self.weight.multiples and layer.storage:
+            return f"{self.weight} is for products: use s4"
         if not self.per_channel and table.is_table(layer):
             return "tables and constants have a scale per row or block: use channel"
         if self.rounding is Rounding.OUTPUT and layer.storage:
@@ -145,12 +148,13 @@ class WeightOnly(SizedByPart, Coded):
             shape = [1] * q.data.ndim
             shape[q.axis] = -1
             scale = scale.reshape(shape)
-        items.append(tensor(w + "q", q.data, bits=self.weight.bits))
+        if self.weight.multiples:
+            add_multiples(items, nodes, w + "c", q, self.weight, integer=False)
+        else:
+            items.append(tensor(w + "q", q.data, bits=self.weight.bits))
+            nodes.append(make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT))
         add_floats(items, nodes, w + "s", scale)
-        nodes += [
-            make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT),
-            make("Mul", [w + "c", w + "s"], [w]),
-        ]
+        nodes.append(make("Mul", [w + "c", w + "s"], [w]))
 
     def _add_blocks(self, w: str, q: Quantized, items: list[Any], nodes: list[Any]) -> None:
         """Integers with one axis more, of the numbers in a block; at load it goes again."""

@@ -18,7 +18,7 @@ from seqto.schemes.dynamic_int import DynamicInt
 from seqto.schemes.nbit import NBit
 from seqto.schemes.scheme import FP16, Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import LEVELS, P8, S4, S7, S8, U4, U8, Rounding
+from seqto.schemes.types import B4, LEVELS, P8, S4, S7, S8, U4, U8, Rounding
 from seqto.schemes.weight_only import WeightOnly
 
 OUTPUT = Rounding.OUTPUT
@@ -35,8 +35,8 @@ WEIGHTED: tuple[Scheme, ...] = (
     StaticInt(S8, U8, float_bias=True),
     StaticInt(P8, U8, float_bias=True, rounding=OUTPUT),
     StaticInt(S7, U8, float_bias=True),
-    StaticInt(S4, U8, float_bias=True, rounding=OUTPUT),
-    WeightOnly(S4, rounding=OUTPUT),
+    StaticInt(B4, U8, float_bias=True, rounding=OUTPUT),
+    WeightOnly(B4, rounding=OUTPUT),
 )
 
 
@@ -46,23 +46,22 @@ DENSE_ONLY: tuple[Scheme, ...] = (DynamicInt(S8),)
 WEIGHTLESS: tuple[Scheme, ...] = (StaticInt(None, U8),)
 
 
-# of MatMul and Gemm in a model with attention; the order is that of preference for probes
+# of MatMul and Gemm in a model with attention. Few kinds of integers are to be rounded for the
+# output: that takes longer than anything else before the search.
 ATTENTION: tuple[Scheme, ...] = (
     FP16,
     NBit(S8, OUTPUT),
     NBit(S8),
     DynamicInt(S8, rounding=OUTPUT),
     DynamicInt(S8),
-    DynamicInt(P8, rounding=OUTPUT),
     DynamicInt(P8),
-    NBit(S4, OUTPUT, 32),
-    NBit(S4, block=32),
     NBit(U4, OUTPUT, 32),
     NBit(U4, block=32),
-    NBit(S4, OUTPUT, 128),
-    NBit(S4, block=128),
-    DynamicInt(S4, rounding=OUTPUT),
+    DynamicInt(B4, rounding=OUTPUT),
 )
+
+
+TIED: tuple[Scheme, ...] = (NBit(S4, OUTPUT, 32), NBit(S4, block=32))  # a table has no zero points
 
 
 # the same where time is no objective: what becomes float at load does the least damage
@@ -72,8 +71,6 @@ ATTENTION_STORED: tuple[Scheme, ...] = (
     WeightOnly(S8),
     WeightOnly(S4, rounding=OUTPUT, block=32),
     WeightOnly(S4, block=32),
-    WeightOnly(S4, rounding=OUTPUT, block=128),
-    WeightOnly(S4, block=128),
     NBit(S4, OUTPUT, 32),  # rows that are no multiple of a block
     NBit(S4, block=32),
 )
@@ -81,7 +78,7 @@ ATTENTION_STORED: tuple[Scheme, ...] = (
 
 CONTRIB: tuple[Scheme, ...] = tuple(
     NBit(weight, rounding, block, level)
-    for weight, block in ((S8, 0), (S4, 32))
+    for weight, block in ((S8, 0), (U4, 32))
     for rounding in (OUTPUT, Rounding.NEAREST)
     for level in LEVELS
 )
@@ -112,8 +109,10 @@ def offered(
         return () if attention else WEIGHTLESS
     dense = layer.op_type in ("Gemm", "MatMul")
     if (dense and attention) or layer.table is not None:
-        more = CONTRIB if contrib else ()
-        return (*ATTENTION, *more) if timed else ATTENTION_STORED
+        if not timed:
+            return ATTENTION_STORED
+        tied = TIED if layer.table is not None else ()
+        return (*ATTENTION, *tied, *(CONTRIB if contrib else ()))
     return (*WEIGHTED, *DENSE_ONLY) if dense else WEIGHTED
 
 

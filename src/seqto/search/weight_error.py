@@ -18,6 +18,7 @@ from seqto.schemes.integers import Floats, quantize
 from seqto.schemes.nbit import NBit
 from seqto.schemes.part import Constants
 from seqto.schemes.scheme import Scheme
+from seqto.schemes.types import B4
 from seqto.schemes.weight_only import WeightOnly
 
 OUTPUTS = 256  # of a layer that are looked at
@@ -27,7 +28,8 @@ def weight_errors(
     layer: Layer, schemes: tuple[Scheme, ...], constants: Constants
 ) -> dict[Scheme, float]:
     """Return the squared error over the squared weights, of schemes with integers by channel."""
-    chosen = [s for s in schemes if s.weight is not None and s.per_channel]
+    # b4's multipliers are chosen with the layer's output: it is probed
+    chosen = [s for s in schemes if s.weight not in (None, B4) and s.per_channel]
     is_matrix = len(layer.weight_shape) == 2 and layer.op_type in ("MatMul", "Gemm")
     if not chosen or not (is_matrix or layer.storage):
         return {}

@@ -44,6 +44,9 @@ def is_wide(latency: Mapping[str, Any]) -> bool:
 def speed_of(latency: Mapping[str, Any]) -> Speed:
     """Judge a latency as JSON: by its interval, not by its median alone."""
     low, high = ends(latency)
+    before = latency.get("float_median")
+    if before and not low / WIDE <= latency["median"] / before <= high * WIDE:
+        return Speed.UNCERTAIN  # rounds and medians contradict each other: a busy machine
     if low <= 1.0 <= high:
         return Speed.UNCERTAIN if is_wide(latency) else Speed.SAME
     if abs(latency["ratio"] - 1.0) < SESSIONS_DIFFER:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seqto.assembly.plan import Plan
-from seqto.diagnosis.explain import finding, findings
+from seqto.diagnosis import steps
+from seqto.diagnosis.explain import findings
+from seqto.diagnosis.finding import finding
 from seqto.diagnosis.measure import PARTS
 from seqto.execution.executor import Executor, expect, run_all
 from seqto.execution.jobs import Diagnose, Figures
@@ -42,16 +44,40 @@ def diagnose(
         else:
             text = f"{_LOOKED_AT[part]} could not be measured: {found.message}"
             failed.append(finding("failed", text, [], {"part": part}))
-    return [*findings(measured, profiles=profiles), *failed]
+    causes = findings(measured, profiles=profiles)
+    return [*causes, *_steps(executor, plan, measured, causes, samples=samples), *failed]
+
+
+def _steps(
+    executor: Executor, plan: Plan, measured: Json, found: Sequence[Json], *, samples: int
+) -> list[Json]:
+    """Return the finding that says what each cause costs; none where a part is missing."""
+    if not {"whole", "layers"} <= measured.keys():
+        return []
+    sensitive = steps.sensitive_layers(found)
+    plans = steps.chain(plan, sensitive)
+    # a step without integers left would have nothing to measure
+    named = {name: p for name, p in plans.items() if p.schemes}
+    jobs = [Diagnose(p, "exact", samples) for p in named.values()]
+    after: dict[str, float] = {}
+    for name, done in zip(named, run_all(executor, jobs), strict=True):
+        outcome = expect(done, Figures)
+        if isinstance(outcome, Figures):  # else the next step takes its share too
+            after[name] = outcome.values["exact"]
+    return [
+        steps.steps_finding(
+            measured["whole"]["whole"]["planned"],
+            after,
+            rows=measured["layers"]["rows"],
+            damage=measured.get("damage", {}).get("damage", {}),
+            sensitive=sensitive,
+        )
+    ]
 
 
 _LOOKED_AT = {
     "layers": "the layers one by one",
     "damage": "the damage of each layer",
     "whole": "the whole model's output",
+    "attention": "what is particular to attention",
 }
-
-
-def sentences(found: Sequence[Json]) -> list[str]:
-    """What a terminal prints."""
-    return [str(f["message"]) for f in found]

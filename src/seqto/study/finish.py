@@ -8,6 +8,7 @@ from seqto.assembly.plan import Plan
 from seqto.record.events import DIAGNOSIS, from_json
 from seqto.search.space import Space
 from seqto.selection.recommend import front_of_loss_and_size, recommend
+from seqto.study.batch_dependence import note_batch_dependence
 from seqto.study.diagnose import diagnose
 from seqto.study.make_space import analysis
 from seqto.study.setup import RunSetup
@@ -46,6 +47,7 @@ def finish(study: Study) -> None:
     _time(study, [n for n in dict.fromkeys(front) if state.trials[n].latency is None])
     _retime_selected(study)
     _confirm_selected(study)
+    note_batch_dependence(study)
     chosen = recommend(state)
     if chosen.best is None:
         return

@@ -10,23 +10,56 @@ from seqto import plugins
 from seqto.config import AUTO, Settings
 from seqto.model import files as model_files
 from seqto.model.layers import WEIGHTED_OPS, inferred_values
-from seqto.tasks.guess import CLASSIFICATION, TaskGuess, Tensor, Tensors, guess_task
+from seqto.model.sources.source import Fetched
+from seqto.tasks.guess import (
+    CLASSIFICATION,
+    TaskGuess,
+    Tensor,
+    Tensors,
+    guess_task,
+    guess_text_task,
+)
 
 CLASSIFIER_KEYS = ("task.label_offset", "task.top_k")  # who sets them means a classifier
 
 
-def with_task(settings: Settings, path: str | Path) -> tuple[Settings, TaskGuess | None]:
+TEXT_SOURCES = ("texts", "pairs", "dataset")  # keys of [data] whose samples are texts
+
+
+def with_task(settings: Settings, fetched: Fetched) -> tuple[Settings, TaskGuess | None]:
     """Return the settings with a kind of task, and the guess that it is, if it is one.
 
-    Settings of the task that are given win over what is guessed.
+    Settings of the task that are given win over what is guessed, and what the model's repository
+    says of a text model wins over its shapes.
     """
-    if settings.task.kind != AUTO:
+    said = _said(settings, fetched)
+    kind = settings.task.kind
+    if kind != AUTO and (said is None or said.kind != kind):
         return settings, None
-    guess = _guess(settings, path)
+    guess = said or _guess(settings, fetched.path)
     own = {**guess.settings, **settings.task.settings}
     output = settings.task.output or own.pop("output", None)
     task = dataclasses.replace(settings.task, kind=guess.kind, output=output, settings=own)
     return dataclasses.replace(settings, task=task), guess
+
+
+def _is_text(settings: Settings) -> bool:
+    data = settings.data
+    return any(data.settings.get(k, getattr(data, k, None)) is not None for k in TEXT_SOURCES)
+
+
+def _said(settings: Settings, fetched: Fetched) -> TaskGuess | None:
+    """Return the task that the repository of a text model names, in settings that it takes."""
+    text = fetched.text or {}
+    task = dict(text.get("task") or {})
+    kind = task.pop("kind", None)
+    if kind not in plugins.kinds(plugins.TASKS) or not _is_text(settings):
+        return None
+    known = plugins.keys_of(plugins.find(plugins.TASKS, kind))
+    own = {key: tuple(v) if isinstance(v, list) else v for key, v in task.items() if key in known}
+    files = ", ".join(f"{what} from {file}" for what, file in text["taken"].items())
+    repo = fetched.origin.get("repo", "the repository")
+    return TaskGuess(kind, f"taken for {kind}, as {repo} says: {files}", own)
 
 
 def _guess(settings: Settings, path: str | Path) -> TaskGuess:
@@ -38,7 +71,8 @@ def _guess(settings: Settings, path: str | Path) -> TaskGuess:
         outputs = {wanted: outputs[wanted]}
     if not inputs or not outputs:  # what follows says what is wrong with such a model
         return TaskGuess(CLASSIFICATION, "taken for a classifier")
-    guess = guess_task(inputs, outputs)
+    text = guess_text_task(inputs, outputs) if _is_text(settings) else None
+    guess = text or guess_task(inputs, outputs)
     known = plugins.keys_of(plugins.find(plugins.TASKS, guess.kind))
     return dataclasses.replace(
         guess, settings={k: v for k, v in guess.settings.items() if k in known}

@@ -8,10 +8,10 @@ import numpy as np
 
 from seqto import config
 from seqto.data.store import SampleStore
+from seqto.devices.environment import environment, version
 from seqto.errors import JournalError
 from seqto.model import files as model_files
 from seqto.model.sources.source import Fetched
-from seqto.record.environment import environment, version
 from seqto.record.events import FORMAT, RunStarted
 from seqto.records import Json
 from seqto.study.setup import RunSetup
@@ -86,6 +86,7 @@ def header(setup: RunSetup, workspace: Workspace, identity: Json) -> RunStarted:
             "kind": workspace.store.data.get("kind", "data"),
             "splits": workspace.store.splits(),
             "unreadable": list(workspace.store.unreadable),
+            **_origin(workspace.store),
             **sequences_json(workspace.store),
         },
         settings=settings_json(setup),
@@ -113,3 +114,9 @@ def sequences_json(store: SampleStore) -> Json:
         },
         "truncated": store.truncated,
     }
+
+
+def _origin(store: SampleStore) -> Json:
+    """Return where a dataset comes from: its name, split and commit."""
+    origin = store.data.get("origin")
+    return {"origin": origin} if origin else {}

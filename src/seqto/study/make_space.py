@@ -19,7 +19,7 @@ from seqto.execution.executor import Executor, expect, run_all
 from seqto.execution.jobs import Figures, RankLayers
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
-from seqto.model.layers import untyped_nodes
+from seqto.model.layers import branch_nodes, untyped_nodes
 from seqto.record.events import (
     MENU,
     TREATMENT,
@@ -60,7 +60,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     tested = study.state.int8_products
     exact = tested is not None and tested.result == EXACT
     menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
-    _note_refusals(study, [*refused, *_untyped(workspace.prepared.proto)])
+    _note_refusals(study, [*refused, *_stay_float(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
     full = Plan.of(default, settings.quantize.transforms)
@@ -147,17 +147,21 @@ def _menu_key(menu: Choices) -> str:
     return hashlib.sha256(json.dumps(codes).encode()).hexdigest()
 
 
+def mode_of(settings: Settings, layers: Sequence[Layer]) -> str:
+    """Return the mode that is set, else dynamic beside attention (why: search/offered.py)."""
+    if "quantize.mode" not in settings.given and has_attention(layers):
+        return "dynamic"
+    return settings.quantize.mode
+
+
 def default_plan(
     settings: Settings, layers: Sequence[Layer]
 ) -> tuple[dict[str, Scheme], dict[str, Scheme]]:
     """The mode's scheme for each layer, and the layers that the user keeps float."""
     q = settings.quantize
-    mode = q.mode
-    if "quantize.mode" not in settings.given and has_attention(layers):
-        mode = "dynamic"  # what static ranges do to attention: search/offered.py
     default = choices.default_schemes(
         layers,
-        mode=mode,
+        mode=mode_of(settings, layers),
         weight=INT_TYPES[q.weight],
         activation=INT_TYPES[q.activation],
         per_channel=q.per_channel,
@@ -196,11 +200,13 @@ def offered_menu(
     return menu, refused
 
 
-def _untyped(proto: Any) -> list[NotOffered]:
-    """Nodes that stay float because nobody knows that they compute with floats."""
-    names = untyped_nodes(proto)
-    reason = "shape inference does not tell the type of their output, as behind a custom op"
-    return [NotOffered("a scheme other than fp32", reason, tuple(names))] if names else []
+def _stay_float(proto: Any) -> list[NotOffered]:
+    """Nodes that stay float: in branches, or because nobody knows that they compute with floats."""
+    untyped = "shape inference does not tell the type of their output, as behind a custom op"
+    inside = "they are inside the branches of If, Loop or Scan, which run as they are"
+    rows = ((untyped, untyped_nodes(proto)), (inside, branch_nodes(proto)))
+    what = "a scheme other than fp32"
+    return [NotOffered(what, reason, tuple(names)) for reason, names in rows if names]
 
 
 def _note_refusals(study: Study, refused: Sequence[NotOffered]) -> None:

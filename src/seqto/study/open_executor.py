@@ -6,12 +6,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from seqto.config import Settings
 from seqto.devices.device import LimitedDevice
 from seqto.execution.executor import Executor
 from seqto.execution.files import LocalFiles
 from seqto.execution.jobs import WorkerSetup
 from seqto.execution.local.executor import LocalExecutor
+from seqto.execution.ray.executor import ClusterSettings, RayCluster
 from seqto.model.files import external_files
 from seqto.study.setup import RunSetup, labelled_task
 from seqto.study.workspace import Workspace
@@ -23,15 +26,32 @@ def open_executor(setup: RunSetup, workspace: Workspace) -> Iterator[Executor]:
     """The executor that a run's settings ask for; its processes end with the block."""
     device = setup.settings.device
     worker, files = worker_setup(setup, workspace)
-    executor = LocalExecutor(
-        worker,
-        files,
-        slots=_slots(setup),
-        timeout_s=device.timeout_s,
-        memory_bytes=None if device.memory_mb is None else device.memory_mb * 1_000_000,
+    limits: dict[str, Any] = {
+        "timeout_s": device.timeout_s,
+        "memory_bytes": None if device.memory_mb is None else device.memory_mb * 1_000_000,
+    }
+    with contextlib.ExitStack() as stack:
+        executor: Executor
+        if setup.settings.executor.kind == "ray":
+            cluster = setup.cluster or stack.enter_context(open_cluster(setup.settings))
+            executor = cluster.executor(worker, files, **limits)
+        else:
+            executor = LocalExecutor(worker, files, slots=_slots(setup), **limits)
+        yield stack.enter_context(contextlib.closing(executor))
+
+
+def open_cluster(settings: Settings) -> RayCluster:
+    """Connect to the Ray cluster that the settings name."""
+    chosen = settings.executor
+    return RayCluster(
+        ClusterSettings(
+            chosen.address,
+            chosen.folder,
+            chosen.resource,
+            chosen.other_cpus,
+            jobs=settings.search.jobs,
+        )
     )
-    with contextlib.closing(executor):
-        yield executor
 
 
 def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, LocalFiles]:
@@ -47,10 +67,11 @@ def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, Lo
         beside += data
     files = LocalFiles(workspace.folder.resolve(), named)
     judged, scored = workspace.judged, labelled_task(setup)
+    samples = _relative(workspace.store.folder, workspace.folder)
     worker = WorkerSetup(
         original=files.put(given[0]),
         beside=tuple(files.put(p) for p in beside),
-        samples=_relative(workspace.store.folder, workspace.folder),
+        samples=samples,
         samples_identity=workspace.store.identity,
         device=setup.device_json,
         output=judged,
@@ -58,6 +79,7 @@ def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, Lo
         task=portable_form(setup.task),
         max_opset=setup.settings.constraints.max_opset,
         labelled_task=None if scored is None else portable_form(scored),
+        sample_files=files.put_folder(samples),
         components={
             name: files.put(path)
             for name, path in zip(setup.fetched.components, given, strict=False)

@@ -41,7 +41,7 @@ from seqto.study.workspace import Workspace, build_store, calibrate_or_load, pre
 
 def run(setup: RunSetup) -> None:
     """Run or resume; returns when done or out of budget, raises KeyboardInterrupt on Ctrl-C."""
-    began = time.monotonic()
+    began = time.monotonic() if setup.began is None else setup.began
     own = claim(setup.out)
     with Journal.open(setup.out / JOURNAL) as journal:
         workspace, header = _open_workspace(setup, replay(journal.events), own)

@@ -305,6 +305,7 @@ class PlanRunner:
         while running:
             for done in self._wait(running, deadline):
                 plan, note = running.pop(done.handle)
+                self.note_node(done)
                 measured = self._judged_here(done, reference, rows=rows)
                 conclude(trials.trial(numbers.get(plan.key, -1), plan, note, done, measured))
         if order is not None:
@@ -321,6 +322,13 @@ class PlanRunner:
                 self.executor.cancel(handle)
             raise OutOfBudget
         return [done for done in self.executor.wait(left) if done.handle in running]
+
+    def note_node(self, done: Done) -> None:
+        """Record the node that ran a job, once."""
+        name = done.node.get("name")
+        if name is not None and name not in self.record.state.nodes:
+            told = {k: v for k, v in done.node.items() if k != "name"}
+            self.record.append(events.NodeUsed(name, told))
 
     def _order_file(self, order: NDArray[np.int64]) -> FileRef:
         import numpy as np

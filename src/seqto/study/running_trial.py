@@ -52,6 +52,7 @@ class TrialMaker:
             seconds=round(done.seconds, 4),
             same_as=twin.number if twin else None,
             note=note,
+            node=str(done.node.get("name", "")),
         )
         if model.content:
             self.by_content.setdefault(model.content, made)

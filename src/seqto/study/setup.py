@@ -16,13 +16,14 @@ from seqto.data.arrays import Arrays
 from seqto.data.coco import Coco
 from seqto.data.data import Data
 from seqto.data.iterable import FromIterable
-from seqto.data.labelled import OBJECT_MASK, Labelled
+from seqto.data.labelled import ARRAYS, OBJECT_MASK, Labelled, LabelledArrays, LabelledSet
 from seqto.data.masks import Masks
 from seqto.data.pictures import NO_LABELS, Pictures
 from seqto.data.preprocess import Preprocess
 from seqto.data.presets import from_settings
-from seqto.devices.device import CachingDevice, Device
-from seqto.errors import ConfigError, nearest
+from seqto.devices.device import Device
+from seqto.errors import ConfigError, SeqtoError, nearest
+from seqto.execution.ray.executor import RayCluster
 from seqto.model.sources import parse_source
 from seqto.model.sources.bundle import Bundle
 from seqto.model.sources.source import Fetched
@@ -56,30 +57,55 @@ class RunSetup:
     device: Device
     device_json: Json
     strategy: Strategy
-    labelled: Labelled | None = None  # for the scores at the end
+    labelled: LabelledSet | None = None  # for the scores at the end
     wiring: Wiring | None = None  # of a bundle
     listener: Listener = lambda _event: None
     progress: Progress = lambda _what, _done, _total: None
+    cluster: RayCluster | None = None  # shared with other runs; None: the run opens its own
+    began: float | None = None  # of the command, where runs share its time; None: now
     guess: TaskGuess | None = None  # of the task, where nobody has named one
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
     """One run for each model that the paths (else model.path) name; several get sub-folders."""
+    made = make_each(settings, models, out=out)
+    for _, setup in made:
+        if isinstance(setup, SeqtoError):
+            raise setup
+    return [setup for _, setup in made if isinstance(setup, RunSetup)]
+
+
+def make_each(
+    settings: Settings, models: Sequence[str] = (), *, out: Path
+) -> list[tuple[str, RunSetup | SeqtoError]]:
+    """(name, set-up or why there is none) of each model: one that is bad stops no other."""
     check_settings(settings)
     paths = models or ([settings.model.path] if settings.model.path else [])
     pairs: list[tuple[Fetched, Settings]] = []
+    bad: list[tuple[str, RunSetup | SeqtoError]] = []
     if settings.model.bundle:
         pairs += [(fetched, settings) for fetched in fetch(settings)]
     elif not paths:
         raise ConfigError("no model: name one, or give --config with model.path")
     for path in paths:
         own = dataclasses.replace(settings, model=dataclasses.replace(settings.model, path=path))
-        pairs += [(fetched, own) for fetched in fetch(own)]
+        try:
+            pairs += [(fetched, own) for fetched in fetch(own)]
+        except SeqtoError as error:
+            bad.append((path, error))
     names = distinct_names([fetched.name for fetched, _ in pairs])
-    return [
-        make_setup(fetched, out / name if len(pairs) > 1 else out, own)
+    several = len(pairs) + len(bad) > 1
+    return bad + [
+        (name, _setup_or_error(fetched, out / name if several else out, own))
         for (fetched, own), name in zip(pairs, names, strict=True)
     ]
+
+
+def _setup_or_error(fetched: Fetched, out: Path, settings: Settings) -> RunSetup | SeqtoError:
+    try:
+        return make_setup(fetched, out, settings)
+    except SeqtoError as error:
+        return error
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -132,16 +158,13 @@ def make_setup(
     """Choose the plug-ins that settings name; objects that are given win."""
     guess = None
     if task is None:
-        settings, guess = with_task(settings, fetched.path)
+        settings, guess = with_task(settings, fetched)
     check_settings(settings, task=task, strategy=strategy)
     preprocess = _preprocess(settings, fetched)
     device_json = {"kind": settings.device.kind, **settings.device.settings}
     device = _with_fields(
         plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
     )
-    if isinstance(device, CachingDevice):
-        # compiled models are shared by this run's workers and go with the other caches
-        device_json |= device.with_cache((out / "cache" / "compiled").resolve())
     chosen = task or _built(settings, plugins.TASKS)
     if isinstance(chosen, GenerationTask) and _reads_texts(settings):
         chosen = chosen.for_tokenizer(_tokenizer(settings, fetched))
@@ -275,7 +298,7 @@ def data_kinds(settings: Settings) -> dict[str, Any]:
     return chosen
 
 
-def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> Labelled | None:
+def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> LabelledSet | None:
     """Return the labelled set that [data.labelled] names, in the form that the task takes."""
     table = settings.data.labelled
     if not table:
@@ -283,7 +306,8 @@ def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> 
     name = settings.task.kind
     if not isinstance(task, LabelledTask):
         raise ConfigError(
-            f"data.labelled is not taken by task {name!r}: it is for detection and segmentation"
+            f"data.labelled is not taken by task {name!r}: it is for detection, segmentation, "
+            "multi-label and dense"
         )
     own = list(inspect.signature(task.for_labels).parameters)
     known = [*config.LABELLED_PATHS, *own]
@@ -294,6 +318,10 @@ def _labelled(settings: Settings, task: Task, preprocess: Preprocess | None) -> 
         if key not in own and not (listed and all(isinstance(item, str) for item in listed)):
             raise ConfigError(f"data.labelled.{key} = {value!r} is no path and no list of paths")
     task.for_labels(**label_settings(settings))  # wrong values must not wait until the end
+    if task.label_form == ARRAYS:
+        if not isinstance(table.get("arrays"), str):
+            raise ConfigError(f"data.labelled needs arrays, an .npz with labels, for task {name!r}")
+        return LabelledArrays(Arrays(table["arrays"]))
     if "images" not in table or ("annotations" in table) == ("masks" in table):
         raise ConfigError("data.labelled needs images and either annotations or masks")
     if preprocess is None:
@@ -333,7 +361,8 @@ def _data(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Da
         if chosen:
             what = f"data has both {' and '.join(list(chosen)[:2])}"
         raise ConfigError(
-            f"{what}: set one of data.images, data.arrays, data.texts, data.pairs, data.random"
+            f"{what}: set one of data.images, data.arrays, data.texts, data.pairs, data.dataset, "
+            "data.random"
         )
     ((kind, value),) = chosen.items()
     plugin = plugins.find(plugins.DATA, kind)
@@ -371,10 +400,12 @@ def _reads_texts(settings: Settings) -> bool:
 
 
 def _tokenizer(settings: Settings, fetched: Fetched) -> Json:
-    """[data.tokenizer]; without a file, the tokenizer.json beside the model."""
+    """[data.tokenizer]; without a file, the repository's tokenizer or the one beside the model."""
     table = dict(settings.data.tokenizer)
     if "file" in table or "vocab" in table:
         return table
+    if fetched.text is not None:
+        return {**fetched.text["tokenizer"], **table}
     model = Path(fetched.path)
     beside = [model.with_suffix(".tokenizer.json"), model.with_name("tokenizer.json")]
     found = next((path for path in beside if path.is_file()), None)

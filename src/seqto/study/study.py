@@ -86,7 +86,6 @@ class Study:
         self.examples = examples  # of what changed, shown of the recommended trial
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
-        self.clock = Clock(executor, timing)
         self.all_footprints = bool({"peak_memory", "load_time"} & set(race_objectives))
         self.rounding = rounding
         self.began = time.monotonic() if began is None else began
@@ -106,6 +105,7 @@ class Study:
             labelled_task=labelled_task,
             batch=batch,
         )
+        self.clock = Clock(executor, timing, seen=self.runner.note_node)
 
     # ------------------------------------------------------------------------------ the record
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from seqto.assembly.plan import Plan
-from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.executor import Done, Executor, expect, run_all
 from seqto.execution.files import FileRef
 from seqto.execution.jobs import (
     MeasureMemory,
@@ -39,8 +39,16 @@ class Timing:
 class Clock:
     """Asks one worker at a time; nothing else runs meanwhile."""
 
-    def __init__(self, executor: Executor, timing: Timing) -> None:
-        self._executor, self.timing = executor, timing
+    def __init__(
+        self,
+        executor: Executor,
+        timing: Timing,
+        *,
+        seen: Callable[[Done], None] = lambda _done: None,
+    ) -> None:
+        """`seen` is told of every timing, as it came from the executor."""
+        self._executor, self.timing, self._seen = executor, timing, seen
+        self._node = ""  # that has run the last timing
 
     def measure(self, plans: Sequence[Plan], *, float_plan: Plan | None) -> list[Latency | Failure]:
         """One latency a plan, beside one float session, or why it cannot be timed."""
@@ -78,6 +86,7 @@ class Clock:
             times[place],
             throughput=throughput[place] if throughput else None,
             batch=self.timing.batch,
+            node=self._node,
             extra=result.phases_ms[place] if result.phases_ms else {},
         )
         if result.lengths is None or result.long_ms is None:
@@ -101,6 +110,8 @@ class Clock:
             batch=self.timing.batch,
         )
         (done,) = run_all(self._executor, [job], alone=True)
+        self._seen(done)
+        self._node = str(done.node.get("name", ""))
         return expect(done, Timed)
 
 
@@ -116,6 +127,7 @@ def latency_from(
     *,
     throughput: float | None = None,
     batch: int | None = None,
+    node: str = "",
     extra: Mapping[str, float] | None = None,
 ) -> Latency:
     """Medians, and the ratio round by round: a busy second slows both of its runs."""
@@ -135,5 +147,6 @@ def latency_from(
         float_median=round(float(np.median(np.asarray(float_ms))), 4),
         throughput=None if throughput is None else round(throughput, 2),
         batch=batch,
+        node=node,
         extra={name: round(value, 4) for name, value in (extra or {}).items()},
     )

@@ -82,6 +82,13 @@ def prepare_model(setup: RunSetup, folder: Path) -> Prepared:
     return model_prepare.open_prepared(path)
 
 
+def layers_of(setup: RunSetup) -> tuple[Layer, ...]:
+    """Return the layers of a model as a run prepares it; nothing is written."""
+    proto = model_files.load(setup.fetched.path)
+    limit = setup.settings.constraints.max_opset
+    return model_prepare.prepare(proto, name=setup.fetched.name, max_opset=limit).layers
+
+
 def build_store(
     setup: RunSetup, prepared: Prepared, folder: Path, *, calibration_only: bool = False
 ) -> SampleStore:

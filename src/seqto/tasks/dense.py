@@ -26,6 +26,7 @@ class Dense:
     """
 
     one_output: ClassVar[bool] = True
+    label_form: ClassVar[str] = "arrays"
     chunk_rows: ClassVar[int] = CHUNK_ROWS
     changed: ClassVar[str] = RELATIVE_ERROR  # what loss is, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
@@ -38,6 +39,10 @@ class Dense:
 
     def __post_init__(self) -> None:
         check_count("max_values", self.max_values)
+
+    def for_labels(self) -> Dense:
+        """Return the task that scores are measured with: the same."""
+        return self
 
     def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where numbers are not finite."""

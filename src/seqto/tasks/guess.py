@@ -11,6 +11,9 @@ from seqto.tasks.guess_decoder import Sides, guess_decoder
 
 CLASSIFICATION, MULTI_LABEL, DETECTION = "classification", "multi-label", "detection"
 SEGMENTATION, DENSE = "segmentation", "dense"
+TEXT_CLASSIFICATION, EMBEDDING = "text-classification", "embedding"
+LANGUAGE_MODEL = "language-model"
+LEAST_WORDS = 256  # of a vocabulary; fewer scores a token are classes of tokens
 COARSEST = 16  # a map with fewer than 1/16 of the input's rows is no mask
 
 
@@ -150,6 +153,31 @@ def _covers(side: int | None, whole: int) -> bool:
 
 def _sizes(shape: Sides) -> str:
     return " × ".join("?" if side is None else str(side) for side in shape[1:]) or "one number"
+
+
+def guess_text_task(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
+    """Return the task of a model that is fed with texts; None where the outputs leave doubt."""
+    for name, found in outputs.items():
+        if not found.floats or len(found.shape) not in (2, 3):
+            continue
+        words, width = name.lower(), found.shape[-1]
+        vector = any(word in words for word in ("hidden", "embed", "pool"))
+        if len(found.shape) == 3 and not vector and (width or 0) >= LEAST_WORDS:
+            seen = f"{width} scores a token in {name!r}"
+            return TaskGuess(
+                LANGUAGE_MODEL, f"taken for a language model: {seen}", {"output": name}
+            )
+        if vector:
+            seen = f"vectors of {width or '?'} numbers in {name!r}"
+            if len(found.shape) == 3:
+                seen += ", their mean over a text's tokens"
+            return TaskGuess(EMBEDDING, f"taken for an embedding: {seen}", {"output": name})
+        if len(found.shape) == 2 and (width or 0) > 1:
+            seen = f"{width} scores a text in {name!r}"
+            return TaskGuess(
+                TEXT_CLASSIFICATION, f"taken for a text classifier: {seen}", {"output": name}
+            )
+    return None
 
 
 # the first rule that fits decides; a rule sees all inputs and outputs

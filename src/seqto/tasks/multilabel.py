@@ -22,6 +22,7 @@ class MultiLabel:
     """Answers are the labels with a score of `threshold` or more (0 for logits)."""
 
     one_output: ClassVar[bool] = True
+    label_form: ClassVar[str] = "arrays"
     changed: ClassVar[str] = "labels"  # what loss is a share of, for reports
     signal_bytes: ClassVar[int] = 8 * STRIDED_VALUES
     output: str | None = None
@@ -30,6 +31,10 @@ class MultiLabel:
     def __post_init__(self) -> None:
         if isinstance(self.threshold, bool) or not isinstance(self.threshold, int | float):
             raise ConfigError(f"task.threshold = {self.threshold!r} must be a number")
+
+    def for_labels(self) -> MultiLabel:
+        """Return the task that scores are measured with: the same."""
+        return self
 
     def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where scores are no shares although the threshold is one."""

@@ -204,7 +204,8 @@ class CheckedTask(Protocol):
 class LabelledTask(Protocol):
     """A task that is scored on the labelled set, with settings of `for_labels` (`[data.labelled]`).
 
-    label_form   boxes; mask (1 where the object is); classes (a class a pixel)
+    label_form   boxes; mask (1 where the object is); classes (a class a pixel); arrays (a row a
+                 sample, as `scores` takes it)
     """
 
     @property

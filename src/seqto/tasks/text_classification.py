@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import ConfigError, DataError
-from seqto.records import ScoreKind
+from seqto.records import Json, ScoreKind
 from seqto.tasks.classification import CLASS, Classification, macro_f1
+from seqto.tasks.example import text_example
 from seqto.tasks.settings import check_choice
 from seqto.tasks.task import Answers
 
@@ -72,6 +73,15 @@ class TextClassification:
         """Return 1 where the class is another than float's."""
         changed = reference.values[CLASS] != answers.values[CLASS]
         return np.asarray(changed, dtype=np.float64)
+
+    def example(self, reference: Answers, answers: Answers) -> Json:
+        """Return the names of the classes of one text."""
+        words = []
+        for found in (reference, answers):
+            number = int(found.values[CLASS][0])
+            named = number < len(self.labels)
+            words.append(self.labels[number] if named else f"class {number}")
+        return text_example(*words)
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         wanted = np.asarray(labels)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from seqto.assembly.plan import Plan
 from seqto.errors import DeviceError, PlanError
-from seqto.execution.executor import Done, Handle
+from seqto.execution.executor import CANCELLED, Done, Handle
 from seqto.execution.files import LocalFiles
 from seqto.execution.jobs import (
     Job,
@@ -27,7 +27,6 @@ from seqto.execution.jobs import (
     result_from_json,
     result_to_json,
 )
-from seqto.execution.local.executor import CANCELLED
 from seqto.execution.local.pool import error_of
 from seqto.execution.local.serve import setup_from_json, setup_to_json
 from seqto.execution.local.worker_process import failure_json

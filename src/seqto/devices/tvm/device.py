@@ -34,7 +34,7 @@ from seqto.devices.tvm.rpc import Endpoint, Link, host_and_port, link_to
 from seqto.errors import ConfigError, DeviceError, nearest
 from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
-from seqto.schemes.types import S4, Arithmetic
+from seqto.schemes.types import Arithmetic
 
 if TYPE_CHECKING:
     from seqto.records import Array, Feeds
@@ -148,7 +148,7 @@ class Tvm:
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
         """What was tried and failed with TVM 0.27; docs/devices-tvm.md has the table."""
-        if scheme.weight is S4:
+        if scheme.weight is not None and scheme.weight.bits == 4:
             return "TVM's ONNX import fails on int4 tensors"
         if scheme.arithmetic is Arithmetic.DYNAMIC and layer.op_type == "Conv":
             return "TVM's ONNX import has no ConvInteger"

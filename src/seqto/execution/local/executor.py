@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from seqto.execution.executor import Done, Handle
+from seqto.execution.executor import CANCELLED, Done, Handle
 from seqto.execution.files import LocalFiles
 from seqto.execution.jobs import (
     Job,
@@ -18,8 +18,6 @@ from seqto.execution.jobs import (
 from seqto.execution.local.pool import Pool, Ticket
 from seqto.execution.local.serve import setup_to_json
 from seqto.records import Failure
-
-CANCELLED = Failure("cancelled", "the job was cancelled")
 
 
 class _Queued(NamedTuple):
@@ -39,11 +37,13 @@ class LocalExecutor:
         slots: int = 1,
         timeout_s: float = 120.0,
         memory_bytes: int | None = None,
+        target: str | None = None,
     ) -> None:
+        """`target`: "package.module:function" that handles jobs in place of a worker."""
         self.slots, self.files = slots, files
         told = setup_to_json(setup, files)
         self._new_pool: Callable[[int], Pool] = lambda size: Pool(
-            "seqto.execution.local.serve:serve",
+            target or "seqto.execution.local.serve:serve",
             told,
             size=size,
             timeout_s=timeout_s,

@@ -28,6 +28,7 @@ class Fetched:
     origin: Json  # {"kind": "hub", "repo": …, "revision": …} or {"kind": "file"}
     preprocess: Json | None = None  # from the repository's own config, where it has one
     components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: component → its file
+    text: Json | None = None  # {task, tokenizer, generation, taken} of a text model's repository
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -24,6 +24,21 @@ function fill(id, ...children) {
   byId(id).replaceChildren(...children.flat().filter((c) => c !== null && c !== undefined));
 }
 
+// Plot names its groups of marks; a name needs a role to be read.
+function named(chart) {
+  for (const group of chart.querySelectorAll("g[aria-label]")) group.setAttribute("role", "group");
+  const svg = chart.tagName === "svg" ? chart : chart.querySelector("svg[aria-label]");
+  svg?.setAttribute("role", "group");
+  return chart;
+}
+
+// Asked once for each width of the window: every further question would lay out the long tables.
+const widths = new Map();
+function chartWidth() {
+  if (!widths.has(window.innerWidth)) widths.set(window.innerWidth, Math.max(280, byId("front-chart").clientWidth));
+  return widths.get(window.innerWidth);
+}
+
 const NONE = "–";
 // a number and its unit stay on one line
 const whole = (text) => text.replace(/(\d) (?=%|×|kB|MB|GB|ms)/g, "$1\u00a0");
@@ -68,7 +83,7 @@ const INTERVALS = {
     low: (t) => t.latency_ms.ratio_low ?? t.latency_ms.ratio,
     high: (t) => t.latency_ms.ratio_high ?? t.latency_ms.ratio,
     say: (t) =>
-      t.latency_ms ? milliseconds(t.latency_ms.median) + ", " + t.latency_ms.ratio.toFixed(2) + " × float" : NONE,
+      t.latency_ms ? t.speed.text + ": " + t.times : NONE,
   },
 };
 
@@ -85,6 +100,8 @@ function metric(objective) {
     of: (t) => scaled(t.objectives[objective.name]),
     float: (report) => scaled(report.baseline.objectives[objective.name]),
     say: (t) => format.say(t.objectives[objective.name]),
+    format: (value) => format.say(value / format.scale),
+    sayFloat: (report) => format.say(report.baseline.objectives[objective.name]),
     ...INTERVALS[objective.name],
   };
 }
@@ -159,6 +176,9 @@ function trialsCsv(report, trials) {
     ["recommended", (t) => picksOf(report, t.number)],
     ["outcome", (t) => outcome(t)],
     ["layers_float", (t) => t.kept],
+    ["held_out_loss", (t) => t.report_split?.loss?.value],
+    ["held_out_low", (t) => t.report_split?.loss?.low],
+    ["held_out_high", (t) => t.report_split?.loss?.high],
     ["loss", (t) => t.loss?.value],
     ["loss_low", (t) => t.loss?.low],
     ["loss_high", (t) => t.loss?.high],

@@ -6,7 +6,7 @@ let report = decode(JSON.parse(byId("seqto-data").textContent));
 const darkMedia = window.matchMedia("(prefers-color-scheme: dark)");
 const view = {
   x: "size", y: "loss", intervals: true, frontOnly: false, stretch: false, compareAll: false,
-  pins: [], chosen: false, pick: "balanced", filter: "", onlyFront: false, dark: darkMedia.matches,
+  zoom: "trials", layer: null, pins: [], chosen: false, pick: null, filter: "", onlyFront: false, dark: darkMedia.matches,
   trialSort: { key: "number", down: false }, layerSort: { key: "index", down: false },
 };
 
@@ -24,6 +24,17 @@ const hooks = {
     view.pins = [];
     view.chosen = true;
     drawPinned();
+  },
+  zoom(frame) {
+    view.zoom = frame;
+    drawFront(report, view, hooks);
+  },
+  showLayer(index) {
+    const held = view.layer;
+    view.layer = index;
+    drawLayerFindings(report, view, hooks);
+    if (index !== null) byId("layers").scrollIntoView({ block: "start" });
+    else document.querySelector('#layer-table [data-layer-button="' + held + '"]')?.focus({ preventScroll: true });
   },
   sort(which, key) {
     const now = view[which];
@@ -43,7 +54,6 @@ function drawHeader() {
   const counts = report.counts;
   const facts = [
     report.baseline ? "float " + size(report.baseline.size_bytes) : null,
-    report.baseline?.latency_ms ? "float latency " + milliseconds(report.baseline.latency_ms.median) : null,
     report.layers.length + " layers",
     counts.trials + " trials" + (counts.failed ? ", " + counts.failed + " failed" : ""),
     report.front.length + " on the front",
@@ -54,63 +64,14 @@ function drawHeader() {
   byId("facts").textContent = facts.filter(Boolean).join(" · ");
 }
 
-function tile(value, text, mood) {
-  return el("div", { class: "tile " + (mood ?? "") }, el("b", {}, value), el("span", {}, text));
-}
-
-// how sure a ratio is; a busy machine shows here
-function spread(latency) {
-  const { ratio_low: low, ratio_high: high } = latency;
-  return low && high ? "; ratio to float " + low.toFixed(2) + "–" + high.toFixed(2) : "";
-}
-
-function tiles(trial) {
-  const made = [];
-  const before = report.baseline;
-  if (before && trial.size_bytes) {
-    const factor = before.size_bytes / trial.size_bytes;
-    made.push(tile(times(factor >= 1 ? factor : 1 / factor), (factor >= 1 ? "smaller: " : "larger: ") + size(before.size_bytes) + " → " + size(trial.size_bytes), factor >= 1 ? "good" : "bad"));
-  }
-  if (trial.latency_ms) {
-    const ratio = trial.latency_ms.ratio;
-    made.push(tile(times(ratio <= 1 ? 1 / ratio : ratio), (ratio <= 1 ? "faster: " : "slower: ") + milliseconds(trial.latency_ms.median) + " an inference" + spread(trial.latency_ms), ratio <= 1 ? "good" : "bad"));
-  }
-  const unseen = trial.report_split?.loss;
-  const loss = unseen ?? trial.loss;
-  if (loss) made.push(tile(percent(loss.value), report.change_words + "; 95 % between " + (loss.low * 100).toFixed(1) + " and " + percent(loss.high) + (unseen ? ", held-out samples" : "")));
-  const accuracy = trial.report_split?.accuracy ?? trial.accuracy;
-  if (accuracy !== null && accuracy !== undefined) {
-    const was = unseen ? trial.report_split.baseline_accuracy ?? before?.report_split.accuracy : trial.baseline_accuracy ?? before?.accuracy;
-    made.push(tile(percent(accuracy), "accuracy" + (was === null || was === undefined ? "" : "; float " + percent(was))));
-  }
-  made.push(tile(trial.kept + " / " + report.layers.filter((l) => l.quantizable).length, "layers kept float"));
-  return made;
-}
-
-function drawRecommendation() {
-  byId("sentence").textContent = whole(report.sentence);
-  fill("warnings", ...report.warnings.map((w) => el("li", {}, whole(w))));
-  const names = Object.keys(report.recommended);
-  if (!names.includes(view.pick)) view.pick = names[0] ?? "balanced";
-  const trial = report.trial(report.recommended[view.pick]);
-  fill("tiles", ...(trial ? tiles(trial) : []));
-  fill("picks", ...names.map((pick) => el("button", {
-    type: "button", "data-pick": pick, "aria-pressed": String(pick === view.pick),
-    click: () => { view.pick = pick; drawRecommendation(); byId("picks").querySelector('[aria-pressed="true"]').focus(); },
-  }, (PICKS[pick] ?? pick) + ": trial " + report.recommended[pick])));
-  byId("command-box").hidden = !trial;
-  byId("command-title").textContent = "To get this model (" + (PICKS[view.pick] ?? view.pick) + "):";
-  byId("command").textContent = report.commands[view.pick] ?? "";
-}
-
 function drawPins() {
   fill("pins", ...view.pins.map(report.trial).filter(Boolean).map((t, i) =>
     el("article", { class: i ? "pin b" : "pin", "data-pinned": t.number },
       el("header", {}, el("strong", {}, "AB"[i] + ": trial " + t.number), el("span", {}, picksOf(report, t.number)),
         el("button", { type: "button", "aria-label": "Unpin trial " + t.number, click: () => hooks.pin(t.number) }, "unpin")),
       el("dl", {},
-        el("dt", {}, "changed"), el("dd", {}, interval(t.loss)),
         t.report_split ? [el("dt", {}, "held-out"), el("dd", {}, interval(t.report_split.loss))] : null,
+        el("dt", {}, "in search"), el("dd", {}, interval(t.loss)),
         el("dt", {}, "size"), el("dd", {}, size(t.size_bytes)),
         el("dt", {}, "latency"), el("dd", {}, METRICS.latency.say(t)),
         t.accuracy === null ? null : [el("dt", {}, "accuracy"), el("dd", {}, percent(t.accuracy))],
@@ -120,25 +81,27 @@ function drawPins() {
 
 function drawPinned() {
   drawFront(report, view, hooks);
+  drawPickTable(report, view, hooks);
   drawPins();
   drawCompare(report, view);
   drawLayers(report, view, hooks);
+  drawLayerFindings(report, view, hooks);
   drawTrials(report, view, hooks);
 }
 
 function draw() {
   hideTip();
   if (!view.chosen) {
-    const best = report.recommended.balanced;
+    const best = report.picks[0]?.trial;
     view.pins = best === undefined ? [] : [best];
   }
   view.pins = view.pins.filter((n) => report.trial(n));
   drawHeader();
-  drawRecommendation();
+  drawRecommendation(report, view);
   drawAxes();
   drawPinned();
   drawObjectives(report);
-  drawFindings(report);
+  drawDiagnosis(report, hooks);
   drawFailures(report);
   drawSettings(report);
 }
@@ -157,6 +120,7 @@ function chooseAxis(key, other) {
     const before = view[key];
     view[key] = event.target.value;
     if (view[other] === view[key]) view[other] = before; // the same twice is no chart: swap
+    if (typeof view.zoom !== "string") view.zoom = "trials"; // a frame is of the axes that were
     drawAxes();
     drawFront(report, view, hooks);
   };
@@ -200,6 +164,7 @@ function wire() {
   flag("compare-all", "compareAll", drawCompare);
   flag("only-front", "onlyFront", drawTrials);
   byId("filter").addEventListener("input", (event) => { view.filter = event.target.value; drawTrials(report, view, hooks); });
+  byId("zoom").addEventListener("click", () => hooks.zoom(view.zoom === "all" ? "trials" : "all"));
   byId("csv").addEventListener("click", download);
   byId("copy").addEventListener("click", copyCommand);
   byId("theme").addEventListener("click", () => { setDark(!view.dark); drawFront(report, view, hooks); });
@@ -210,7 +175,7 @@ function wire() {
     if (window.innerWidth === width) return; // a phone's address bar changes the height only
     width = window.innerWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(() => { drawFront(report, view, hooks); drawObjectives(report); }, 120);
+    waiting = setTimeout(() => { drawFront(report, view, hooks); drawObjectives(report); drawDiagnosis(report, hooks); }, 120);
   });
 }
 

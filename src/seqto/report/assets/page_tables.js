@@ -28,6 +28,7 @@ function sorted(rows, column, down) {
 
 function replaceTable(id, table) {
   const box = byId(id);
+  if (!box.firstChild) return box.replaceChildren(table); // asking for its place would lay out the page
   const [top, left] = [box.scrollTop, box.scrollLeft];
   const held = box.contains(document.activeElement) ? document.activeElement.getAttribute("data-sort") ?? document.activeElement.getAttribute("data-pin") : null;
   const kind = document.activeElement?.hasAttribute?.("data-sort") ? "data-sort" : "data-pin";
@@ -51,8 +52,9 @@ function profileFor(report, trial) {
   return { of: (i) => (total && profile.layers_ms[i] !== null ? profile.layers_ms[i] / total : null), name: own ? "trial " + trial.number : profile.scheme };
 }
 
-function layerColumns(report, pins, mark) {
-  const most = (key) => d3.max(report.layers, (l) => l[key] ?? 0);
+function layerColumns(report, pins, mark, hooks) {
+  const tops = Object.fromEntries(["qdq_err", "xmodel_err", "damage", "parameters"].map((key) => [key, d3.max(report.layers, (l) => l[key] ?? 0)]));
+  const most = (key) => tops[key];
   const error = (key, title, hue, help) => ({
     key, title, help, sort: (l) => l[key], cell: (l) => meter(l[key], most(key), hue, figure(l[key])),
   });
@@ -60,7 +62,8 @@ function layerColumns(report, pins, mark) {
   const columns = [
     { key: "index", title: "#", number: true, sort: (l) => l.index, cell: (l) => l.index + 1 },
     { key: "name", title: "layer", class: "name", sort: (l) => l.name,
-      cell: (l) => [l.name, " ", el("small", {}, l.op_type + (l.depthwise ? ", depthwise" : ""))] },
+      cell: (l) => [hooks ? el("button", { type: "button", class: "plain", "data-layer-button": l.index, click: () => hooks.showLayer(l.index) }, l.name) : l.name,
+        " ", el("small", {}, l.op_type + (l.depthwise ? ", depthwise" : ""))] },
     ...pins.map((t, i) => ({
       key: "pin" + i, title: "AB"[i] + ": trial " + t.number, sort: (l) => report.schemeAt(t, l.index),
       cell: (l) => schemeChip(report, report.schemeAt(t, l.index), mark && i === 1 && differs(report, pins, l.index)),
@@ -88,9 +91,9 @@ function drawLayers(report, view, hooks) {
   byId("layers-hint").textContent =
     "In graph order. Bars are relative to the largest layer" +
     (profile ? "; time shares come from the profile of " + profile.name : "; no latency profile was made in this run") +
-    (pins.length ? "." : ". Pin a trial above to see how it keeps each layer.");
+    (pins.length ? "." : ". Pin a trial above to see how it keeps each layer.") + " Click a layer for its findings.";
   replaceTable("layer-table", sortableTable({
-    columns: layerColumns(report, pins, true), rows: report.layers, sort: view.layerSort, onSort: (key) => hooks.sort("layerSort", key),
+    columns: layerColumns(report, pins, true, hooks), rows: report.layers, sort: view.layerSort, onSort: (key) => hooks.sort("layerSort", key),
   }));
 }
 
@@ -113,16 +116,15 @@ function trialColumns(report, view, hooks) {
     { key: "pin", title: "pin", cell: (t) => pinButton(t, view, hooks) },
     { key: "number", title: "trial", number: true, sort: (t) => t.number, cell: (t) => t.number },
     { key: "kept", title: "float layers", number: true, sort: (t) => t.kept, cell: (t) => t.kept },
-    { key: "loss", title: "changed (95 %)", number: true, sort: (t) => t.loss?.value, cell: (t) => interval(t.loss) },
+    { key: "held", title: "held-out changed (95 %)", number: true, help: "on the report split, which no search looks at",
+      sort: (t) => t.report_split?.loss?.value, cell: (t) => interval(t.report_split?.loss) },
+    { key: "loss", title: "changed in search (95 %)", number: true, sort: (t) => t.loss?.value, cell: (t) => interval(t.loss) },
     { key: "size", title: "size", number: true, sort: (t) => t.size_bytes || null, cell: (t) => size(t.size_bytes) },
-    { key: "latency", title: "latency", number: true, sort: (t) => t.latency_ms?.ratio,
-      cell: (t) => (t.latency_ms ? milliseconds(t.latency_ms.median) + " (" + t.latency_ms.ratio.toFixed(2) + "×)" : NONE) },
-    { key: "accuracy", title: "accuracy", number: true, sort: (t) => t.accuracy, cell: (t) => percent(t.accuracy) },
+    { key: "latency", title: "time of float's", number: true, sort: (t) => t.latency_ms?.ratio, cell: latencyCell },
+    { key: "accuracy", title: "accuracy in search", number: true, sort: (t) => t.accuracy, cell: (t) => percent(t.accuracy) },
     ...report.columns.map(({ name, title }) => ({
       key: name, title, number: true, sort: (t) => t.cells[name][0], cell: (t) => t.cells[name][1],
     })),
-    { key: "held", title: "held-out changed", number: true, help: "on the report split, which no search looks at",
-      sort: (t) => t.report_split?.loss?.value, cell: (t) => interval(t.report_split?.loss) },
     { key: "outcome", title: "outcome", sort: outcome, cell: (t) => picksOf(report, t.number) || outcome(t) },
     { key: "note", title: "note", class: "name wide", sort: (t) => t.note, cell: (t) => t.note },
   ];
@@ -130,10 +132,10 @@ function trialColumns(report, view, hooks) {
   return columns.filter((c) => (c.key !== "held" || split) && (c.key !== "accuracy" || labels));
 }
 
-function pinButton(trial, view, hooks) {
+function pinButton(trial, view, hooks, where = "trials") {
   const place = view.pins.indexOf(trial.number);
   return el("button", {
-    type: "button", "data-pin": trial.number, "aria-pressed": String(place >= 0),
+    type: "button", "data-pin": trial.number, "data-where": where, "aria-pressed": String(place >= 0),
     "aria-label": (place >= 0 ? "Unpin" : "Pin") + " trial " + trial.number, click: () => hooks.pin(trial.number),
   }, place >= 0 ? "AB"[place] : "○");
 }
@@ -180,17 +182,6 @@ function drawFailures(report) {
   })));
 }
 
-function drawFindings(report) {
-  if (!report.findings.length) return fill("findings", el("p", { class: "hint" }, "Nothing was diagnosed in this run."));
-  return fill("findings", ...report.findings.map((f) => {
-    const figures = Object.entries(f.figures ?? {}).map(([k, v]) => k.replaceAll("_", " ") + " " + (typeof v === "number" ? figure(v) : plainValue(v)));
-    const layers = f.layers ?? [];
-    return el("div", { class: "finding" }, el("strong", {}, String(f.kind).replaceAll("_", " ")), ": ", f.message,
-      figures.length ? el("small", {}, figures.join("; ")) : null,
-      layers.length ? el("small", {}, "layers: " + layers.slice(0, 12).join(", ") + (layers.length > 12 ? " and " + (layers.length - 12) + " more" : "")) : null);
-  }));
-}
-
 const plainValue = (v) => (v === null || v === undefined ? NONE : typeof v === "object" ? JSON.stringify(v) : String(v));
 
 function flatten(value, prefix = "") {
@@ -212,6 +203,7 @@ function drawSettings(report) {
   const nested = Object.entries(report.settings).filter(([, v]) => v && typeof v === "object" && !Array.isArray(v));
   const rest = Object.fromEntries(Object.entries(report.settings).filter(([k]) => !nested.some(([n]) => n === k)));
   const groups = [["Settings", rest], ...nested.map(([name, value]) => ["Settings: " + name, value]), ["Environment", report.environment],
+    ...Object.entries(report.nodes ?? {}).map(([name, value]) => ["Node " + name, value]),
     ["Device", { ...report.device, ...placementRows(report.placement) }], ["Data", report.data], ["Model", report.model]];
   fill("settings-tables", ...groups.filter(([, value]) => Object.keys(value ?? {}).length).map(([title, value]) =>
     el("div", {}, el("h3", {}, title), el("table", {}, el("tbody", {}, ...flatten(value).map(([k, v]) => el("tr", {}, el("td", {}, k), el("td", {}, v))))))));

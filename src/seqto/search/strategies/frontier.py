@@ -62,7 +62,7 @@ from seqto.selection.recommend import TOLERANCE, loss_curve
 HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 
 
-BATCH = 8
+BUNDLES = (1, 2, 4, 8, 16, 32)  # swaps that a neighbour of a trial differs by
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class Frontier:
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
+    ask: int = 8  # plans asked at once: more keep more workers busy; part of the run's identity
 
     @property
     def timed(self) -> bool:
@@ -114,8 +115,8 @@ class Frontier:
     ) -> Generator[Ask, Answers, None]:
         first = {plan.key: (plan, note) for plan, note in reversed(plans)}
         fresh = [first[k] for k in dict.fromkeys(p.key for p, _ in plans) if k not in known]
-        for start in range(0, len(fresh), BATCH):
-            batch = fresh[start : start + BATCH]
+        for start in range(0, len(fresh), self.ask):
+            batch = fresh[start : start + self.ask]
             asked = Ask(
                 tuple(p for p, _ in batch),
                 tuple(n for _, n in batch),
@@ -258,7 +259,7 @@ class Frontier:
         limit = hopeless_damage(known.values())
         offers: list[tuple[tuple[float, ...], Plan, str]] = []
         for trial in on_front:
-            if damage_of(trial) > limit:
+            if damage_of(trial) >= limit:
                 continue
             before = self._measured(model, trial)
             for plan, note, delta in self._moves(model, trial):
@@ -279,7 +280,7 @@ class Frontier:
     def _moves(
         self, model: NoiseModel, trial: Trial
     ) -> Iterable[tuple[Plan, str, tuple[float, float, float]]]:
-        """Bundles of 1, 2, 4, 8 swaps, best exchange rate first, in each direction."""
+        """Bundles of 1, 2, 4, … swaps, best exchange rate first, in each direction."""
         space = model.space
         plan = scheme_by_layer(space, trial.plan)
         now = model.prices(plan)
@@ -288,7 +289,7 @@ class Frontier:
             directions |= {"faster": (0, 2), "cleaner for time": (2, 0)}
         for note, (pays, gains) in directions.items():
             swaps = self._swaps(model, plan, pays=pays, gains=gains)
-            for count in (1, 2, 4, 8):
+            for count in BUNDLES:
                 if count > len(swaps):
                     break
                 changed = {**plan, **dict(swaps[:count])}

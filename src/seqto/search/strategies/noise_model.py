@@ -25,7 +25,7 @@ from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import P8, S4, S7, S8, U8, Arithmetic
+from seqto.schemes.types import P8, S7, S8, U8, Arithmetic
 from seqto.schemes.weight_only import WeightOnly
 from seqto.search.space import Space
 from seqto.search.strategies.derived_noise import derived_noise, is_derived
@@ -218,7 +218,7 @@ def fit(space: Space, damage: Mapping[tuple[str, Scheme], float]) -> NoiseModel:
         share = value
         if is_static(scheme):
             share -= sum(noise_of[t] for t in {*layer.inputs, layer.output})
-            share = max(share, 0.0 if scheme.weight is S4 else rounding[name])
+            share = max(share, 0.0 if _has_four_bits(scheme) else rounding[name])
         weight[(name, scheme)] = max(0.0, share)
     for layer in space.layers:
         for scheme in space.menu[layer.name]:
@@ -242,13 +242,17 @@ def derived_from(scheme: Scheme, *, exact: bool = False) -> Scheme | None:
         return None
     if exact and scheme.weight in (U8, P8, S7):
         return dataclasses.replace(scheme, weight=S8)
-    if scheme.weight is not S4:
+    if scheme.weight is None or not _has_four_bits(scheme):
         return None
-    return WeightOnly(S4, per_channel=scheme.per_channel, rounding=scheme.rounding)
+    return WeightOnly(scheme.weight, per_channel=scheme.per_channel, rounding=scheme.rounding)
 
 
 def _is_plain_static(scheme: Scheme) -> bool:
-    return is_static(scheme) and scheme.weight is not S4
+    return is_static(scheme) and not _has_four_bits(scheme)
+
+
+def _has_four_bits(scheme: Scheme) -> bool:
+    return scheme.weight is not None and scheme.weight.bits == 4
 
 
 def _rounding_noise(

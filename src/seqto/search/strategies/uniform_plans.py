@@ -61,7 +61,7 @@ def _is_anchor(scheme: Scheme, space: Space) -> bool:
         return nbit and scheme.weight is not None and scheme.weight.bits == 8
     if scheme.weight is None or scheme.weight.bits == 8:
         return True
-    return isinstance(scheme, NBit) and scheme.weight.signed
+    return isinstance(scheme, NBit)
 
 
 def with_weight(scheme: Scheme, weight: IntType) -> Scheme | None:

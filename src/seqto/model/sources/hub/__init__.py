@@ -27,6 +27,7 @@ from seqto.model.files import external_files, sha256_of_file
 from seqto.model.sources.hub.client import HubCache, OnlineHub, import_library
 from seqto.model.sources.hub.config import CONFIG_NAMES, read_preprocess
 from seqto.model.sources.hub.spec import Listing, choose_files, is_safe_name, name_model, parse_spec
+from seqto.model.sources.hub.text_config import find_files, read_text_config
 from seqto.model.sources.source import Fetched
 from seqto.records import Json
 
@@ -97,6 +98,8 @@ def _fetch_one(client: Client, listing: Listing, file: str, *, revision: str) ->
             )
         data[name] = client.download(listing, name)
     config, preprocess = _find_preprocess(client, listing, file)
+    places = find_files((name for name in listing.files if is_safe_name(name)), file)
+    text = read_text_config(lambda name: client.download(listing, name), places)
     origin: dict[str, Any] = {
         "kind": "hub",
         "repo": listing.repo,
@@ -107,10 +110,12 @@ def _fetch_one(client: Client, listing: Listing, file: str, *, revision: str) ->
         "data_files": {name: _checked_sha256(data[name], name) for name in data},
         "preprocess_file": config,
     }
+    if text is not None:
+        origin["taken"] = text["taken"]
     if data:
         path = _copy_plainly({**data, file: path}, file=file, commit=listing.commit)
     client.note(listing, revision)
-    return Fetched(name_model(listing.repo, file), str(path), origin, preprocess)
+    return Fetched(name_model(listing.repo, file), str(path), origin, preprocess, text=text)
 
 
 def _data_files(path: Path, file: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""The executor of a Ray cluster: workers are actors, files travel by content."""

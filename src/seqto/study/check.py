@@ -1,0 +1,162 @@
+"""Measure a model file beside its float model, without a run: loss, scores, size, latency."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqto.assembly.assembler import Assembler
+from seqto.assembly.plan import Plan
+from seqto.calibration.feeds import model_feeds
+from seqto.calibration.statistics import Statistics
+from seqto.data.store import SampleStore
+from seqto.devices.device import Session
+from seqto.errors import ConfigError, DeviceError, ModelError
+from seqto.execution.context import WorkerContext
+from seqto.execution.evaluate import Chunk, Rows
+from seqto.execution.latency import along_float, in_turn
+from seqto.model import files as model_files
+from seqto.model import outputs
+from seqto.record.trial import Trial
+from seqto.records import EVALUATION, REPORT, Json, Latency, Measurement
+from seqto.selection.goal import Goal, misses
+from seqto.study.open_executor import worker_setup
+from seqto.study.setup import RunSetup
+from seqto.study.timing import latency_from
+from seqto.study.workspace import Workspace, prepare_model, task_for
+from seqto.tasks import scoring
+from seqto.tasks.scoring import Decoded, Reference, Scorer
+from seqto.tasks.task import Task
+
+ROWS_A_RUN = 8
+ROUNDS = (5, 2000)  # of timing
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Figures of a model file, beside those of the float model in the same call."""
+
+    measurement: Measurement
+    size_bytes: int
+    float_bytes: int
+    latency: Latency
+    output: Json  # what an answer is
+    missed: tuple[Json, ...] = ()  # bounds that are not kept: setting, value, limit
+
+
+def check_model(setup: RunSetup, model: Path, *, scratch: Path) -> Checked:
+    """Run both models on all samples of the data, on the device; nothing is calibrated."""
+    prepared = prepare_model(setup, scratch)
+    store = SampleStore.build(
+        setup.data,
+        scratch / "samples",
+        splits={REPORT: range(len(setup.data))},
+        inputs=prepared.inputs,
+        preprocess=setup.preprocess,
+        max_bad_share=setup.settings.data.max_bad_share,
+    )
+    original = Path(setup.fetched.path)
+    _refuse_other_ends(original, model)
+    judged = outputs.choose(prepared.proto, prepared.layers, wanted=setup.settings.task.output)
+    assembler = Assembler(prepared, Statistics({}, {}))
+    feeds = model_feeds(store, prepared.proto, setup.wiring)
+    workspace = Workspace(scratch, original, prepared, store, assembler, None, judged, feeds)
+    task = task_for(setup, workspace)
+    worker = WorkerContext(*worker_setup(setup, workspace))
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(_open(setup, path)) for path in (original, model)]
+        reference, measured = _measure(worker, task, sessions)
+        latency = _timed(setup, worker, sessions)
+    sizes = model_files.size_of(model), model_files.size_of(original)
+    return Checked(
+        measured, *sizes, latency, reference.output, _missed(setup, measured, sizes[0], latency)
+    )
+
+
+def _open(setup: RunSetup, path: Path) -> Session:
+    try:
+        return setup.device.open(path, threads=setup.settings.device.threads)
+    except DeviceError as error:
+        raise ModelError(f"{path}: {setup.device.name} cannot load it: {error}") from error
+
+
+def _refuse_other_ends(original: Path, model: Path) -> None:
+    """Two files compare only if they take the same inputs and give the same outputs."""
+    ends = [
+        [[x.name for x in side] for side in (_inputs(proto.graph), proto.graph.output)]
+        for proto in (model_files.load(original), model_files.load(model))
+    ]
+    for what, before, after in zip(("inputs", "outputs"), *ends, strict=True):
+        if before != after:
+            raise ConfigError(
+                f"{model} has {what} {', '.join(after)}, but {original} has {', '.join(before)}: "
+                "these are not two forms of one model"
+            )
+
+
+def _inputs(graph: Any) -> list[Any]:
+    constants = {x.name for x in graph.initializer}
+    return [x for x in graph.input if x.name not in constants]
+
+
+def _measure(
+    worker: WorkerContext, task: Task, sessions: list[Session]
+) -> tuple[Reference, Measurement]:
+    store = worker.store
+    rows, batch = store.rows(REPORT), store.fixed_batch or ROWS_A_RUN
+    if not rows:
+        raise ConfigError("the data have no sample that could be read")
+    parts: list[Decoded] = []
+    about: Json = {}
+    judged = worker.setup.sent.index(worker.setup.output.position)
+
+    def see(found: Chunk) -> None:
+        if not about:
+            name = worker.setup.output.name
+            about.update(scoring.describe_outputs(task, found, judged=judged, name=name))
+
+    def decoded(session: Session, **more: Any) -> Any:
+        return Rows(worker, session, REPORT, batch=batch, chunk=8 * batch).decoded(
+            task, 0, rows, **more
+        )
+
+    parts += decoded(sessions[0], see=see)
+    labels = store.labels(REPORT)
+    reference = scoring.reference_from(task, REPORT, parts, labels=labels, about=about)
+    scorer = Scorer(task, reference, device=worker.device.name, rows=rows, labels=labels)
+    for found in decoded(sessions[1], reference=reference.decoded.answers):
+        scorer.add(found)
+    return reference, scorer.measurement(intervals=True)
+
+
+def _timed(setup: RunSetup, worker: WorkerContext, sessions: list[Session]) -> Latency:
+    """Latency of the model, interleaved with the float model."""
+    usual, _ = worker.store.usual_and_long(REPORT)
+    feeds = along_float(sessions[0], worker.store.pick(REPORT, [usual]))
+    for session in sessions:
+        for _ in range(3):
+            session.time_ms(feeds)
+    seconds = 2 * setup.settings.device.latency_s
+    times = in_turn(sessions, feeds, seconds=seconds, rounds=ROUNDS)
+    return latency_from(times[0], times[1])
+
+
+def _missed(
+    setup: RunSetup, measured: Measurement, size_bytes: int, latency: Latency
+) -> tuple[Json, ...]:
+    goal = Goal.of({name: getattr(setup.settings.search, name) for name in _SEARCH_KEYS})
+    if goal is None:
+        return ()
+    splits = {EVALUATION: measured, REPORT: measured}
+    trial = Trial(0, Plan(), size_bytes, measurements=splits, latency=latency)
+    return tuple(
+        {"setting": miss.setting, "value": miss.value, "limit": goal.limit(miss.setting)}
+        for miss in misses(goal, trial, None)
+    )
+
+
+_SEARCH_KEYS = (
+    *("max_loss", "max_score_drop", "max_size", "min_speedup", "max_latency", "max_peak_memory"),
+)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from seqto.record.environment import environment
 
 from seqto import api, config
 from seqto.calibration.feeds import GenerationFeeds
@@ -26,7 +27,6 @@ from seqto.devices.ort import Ort
 from seqto.execution.latency import in_turn
 from seqto.files import write_file
 from seqto.model import bundle
-from seqto.record.environment import environment
 from seqto.records import CALIBRATION, REPORT
 from seqto.selection.recommend import recommend
 from seqto.study.setup import RunSetup, make_setups

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from seqto.record.environment import environment
 
 from seqto import api, config
 from seqto.calibration.feeds import GenerationFeeds

@@ -23,7 +23,6 @@ from seqto import api, config
 from seqto.calibration.feeds import GenerationFeeds
 from seqto.data.store import SampleStore
 from seqto.devices.bundle import FOLLOWED, BundleDevice
-from seqto.devices.environment import environment
 from seqto.devices.ort import Ort
 from seqto.execution.latency import in_turn
 from seqto.files import write_file

@@ -45,6 +45,9 @@ PLANS: dict[str, tuple[str, ...]] = {  # the first of the codes that fits a laye
     "n-bit s4 block 32": ("nbit-s4-block32", TABLE4, TABLE8),
     "n-bit u4 block 32": ("nbit-u4-block32", "nbit-s4-block32", TABLE4, TABLE8),
 }
+NARROWING = "dynamic s8, n-bit s8 where inputs outnumber outputs"  # the MLPs' second product
+PLANS[NARROWING] = PLANS["dynamic s8"]
+STOCK = "stock dynamic s8"
 ROUNDS = 15
 
 
@@ -123,17 +126,19 @@ def stock_model(path: Path) -> bytes:
         return target.read_bytes()
 
 
-def uniform(prepared: Prepared, codes: Sequence[str]) -> Plan:
-    schemes = [Scheme.parse(code) for code in codes]
+def planned(prepared: Prepared, title: str) -> Plan:
     chosen = {}
     for layer in prepared.layers:
+        narrow = len(layer.weight_shape) == 2 and layer.weight_shape[0] > layer.weight_shape[1]
+        narrow = narrow and title == NARROWING and layer.op_type == "MatMul"
+        schemes = [Scheme.parse(c) for c in PLANS["n-bit s8" if narrow else title]]
         fitting = [s for s in schemes if layer.weight and not unfit(layer, s)]
         if fitting:
             chosen[layer.name] = fitting[0]
     return Plan.of(chosen)
 
 
-def rows(name: str, folder: Path, count: int) -> Iterator[dict[str, Any]]:
+def rows(name: str, folder: Path, count: int, plans: Sequence[str]) -> Iterator[dict[str, Any]]:
     """One row a plan of a model."""
     config = tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf8"))
     path = folder / config["model"]["path"]
@@ -144,9 +149,9 @@ def rows(name: str, folder: Path, count: int) -> Iterator[dict[str, Any]]:
     prepared = prepare(load(path))
     assembler = Assembler(prepared, Statistics({}, {}))
     timed = feeds[:3]
-    for title in ("stock dynamic s8", *PLANS):
+    for title in plans:
         if title in PLANS:
-            model = assembler.assemble(uniform(prepared, PLANS[title])).data
+            model = assembler.assemble(planned(prepared, title)).data
         else:
             model = stock_model(path)
         running = session(model)
@@ -167,12 +172,13 @@ def main() -> None:
     parser.add_argument("--zoo", type=Path, default=Path("../shared/zoo"))
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/transformers.json"))
+    parser.add_argument("--plans", nargs="+", default=[STOCK, *PLANS], choices=[STOCK, *PLANS])
     options = parser.parse_args()
     found: list[dict[str, Any]] = []
     for name in options.models:
         print(f"\n{name}, {options.samples} samples\n\n| plan | MB | changed | | time |")
         print("|---|---|---|---|---|")
-        for row in rows(name, options.zoo, options.samples):
+        for row in rows(name, options.zoo, options.samples, options.plans):
             found.append(row)
             more = f"{row['perplexity rise']:+.2%}" if "perplexity rise" in row else ""
             more = f"cosine {row['cosine']:.4f}" if "cosine" in row else more

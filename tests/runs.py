@@ -83,8 +83,10 @@ TIMED = {
     "median",
     "ratio",
     "throughput",
+    "speed",  # the ratio in words
 }
-NOT_COMPARED = {"profile", "warnings", "environment"}
+# the sentence and the table of picks say how fast the picks are, and which a clock has chosen
+NOT_COMPARED = {"profile", "warnings", "environment", "sentence", "picks"}
 CLOCKED_PICKS = {"fast", "drop_in", "latency"}  # a clock decides which trial they are
 
 

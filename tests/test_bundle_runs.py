@@ -13,7 +13,7 @@ import pytest
 
 import bundles
 import seqto
-from conftest import run_inline
+from inline_runs import run_inline
 from seqto import api
 from seqto.cli.main import main
 from seqto.data.splits import split_rows
@@ -21,6 +21,7 @@ from seqto.devices.bundle import BundleDevice
 from seqto.devices.ort import Ort
 from seqto.errors import ConfigError
 from seqto.model.wiring import Wiring
+from seqto.selection.recommend import recommend
 from seqto.tasks.edit_distance import edit_distance
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -110,6 +111,16 @@ def test_a_bundle_is_tuned_as_one_plan(tuned: Path) -> None:
         found = trial.measurements["report"]
         assert list(found.scores) == ["CER", "exact", "WER"]
         assert set(found.figures) == {"sequences_changed", "next_tokens_changed"}
+
+
+def test_examples_show_both_texts_and_their_source(tuned: Path) -> None:
+    state = api.state_of(tuned / "run")
+    best = recommend(state).best
+    changed = state.trials[best].measurements["report"].loss.value > 0
+    assert (best in state.examples) == changed
+    for example in state.examples[best].examples if changed else ():
+        assert example["name"].partition(": ")[2] in bundles.words(40)
+        assert example["float"] != example["candidate"]
 
 
 def generated(components: dict[str, Path], sources: list[str]) -> list[list[int]]:

@@ -11,6 +11,7 @@ import pytest
 
 import runs
 import seqto
+from seqto import api
 from seqto.cli.main import main
 from seqto.errors import ConfigError, ModelError
 
@@ -110,3 +111,28 @@ def test_a_goal_that_is_met_comes_first_and_one_that_is_not_exits_with_3(
     assert "No trial meets your goal" in said
     assert "Nearest is trial" in said
     assert "instead of at most 0.1 kB" in said
+
+
+def test_a_config_to_begin_with_can_be_tuned_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.write_config(tmp_path)
+    words = ["init", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "new.toml")]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "7 layers, 4 with weights" in said
+    text = (tmp_path / "new.toml").read_text()
+    assert 'kind = "classification"' in text
+    assert "# input" in text
+    assert main(["tune", "--config", str(tmp_path / "new.toml"), "--out", "x", "--dry-run"]) == 0
+    assert main(words) == 2  # what is there is left as it is
+    assert "left as it is" in capsys.readouterr().err
+    assert (tmp_path / "new.toml").read_text() == text
+
+
+def test_a_config_for_given_data_names_them(tmp_path: Path) -> None:
+    runs.write_config(tmp_path)
+    setup = api.init(
+        tmp_path / "net.onnx", tmp_path / "own.toml", data=("arrays", str(tmp_path / "samples.npz"))
+    )
+    assert len(setup.data) == 110

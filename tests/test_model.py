@@ -17,7 +17,7 @@ from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
 from seqto.model.compare import same_answers
 from seqto.model.files import load, opset_of, to_bytes
-from seqto.model.layers import OUTPUT_OP
+from seqto.model.layers import OUTPUT_OP, inferred_values, without_weights
 from seqto.model.prepare import open_prepared, prepare
 
 
@@ -312,3 +312,27 @@ def test_weights_inside_of_branches_are_told_apart_from_none() -> None:
     found.graph.node.extend([cast, helper.make_node("If", ["which"], ["y"], **branches)])
     with pytest.raises(ModelError, match=r"outside of If: .* not quantized"):
         prepare(found, name="net")
+
+
+def test_a_prepared_model_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
+    prepared = prepare(nets.residual())
+    model_files.save(prepared.proto, tmp_path / "model.onnx")
+    again = open_prepared(tmp_path / "model.onnx")
+    assert again.sha256 == prepared.sha256
+    assert again.layers == prepared.layers
+
+
+def test_shapes_are_inferred_without_a_copy_of_the_weights() -> None:
+    proto = prepare(nets.residual()).proto
+    before = proto.SerializeToString()
+    light = without_weights(proto)
+    assert proto.SerializeToString() == before
+    assert [t.name for t in light.graph.initializer] == [t.name for t in proto.graph.initializer]
+    assert [list(t.dims) for t in light.graph.initializer] == [
+        list(t.dims) for t in proto.graph.initializer
+    ]
+    assert list(light.opset_import) == list(proto.opset_import)
+    assert len(light.graph.node) == len(proto.graph.node)
+    assert {v.name for v in inferred_values(proto)} >= {
+        o for n in proto.graph.node for o in n.output
+    }

@@ -37,6 +37,7 @@ from seqto.study.apply import refuse_other_graph, settings_for
 from seqto.study.check import Checked, check_model
 from seqto.study.export_path import check_output
 from seqto.study.setup import Progress, RunSetup, check_settings, fetch, make_setup
+from seqto.study.starter_config import starter_config
 from seqto.study.study import Listener
 from seqto.study.workspace import layers_of
 from seqto.tasks.task import Task
@@ -175,6 +176,29 @@ def _one_setup(
             "command `seqto tune` takes several"
         )
     return make_setup(models[0], out, settings, task=task, strategy=strategy, **given)
+
+
+def init(model: str | Path, output: str | Path, *, data: tuple[str, Any] | None = None) -> RunSetup:
+    """Write a commented config with what can be guessed of a model; returns the run's set-up.
+
+    `data` is a key of [data] with its value, e.g. ("images", "pictures/"). A file that is there is
+    left as it is.
+    """
+    path = given_path(output, "output")
+    if path.exists():
+        raise ConfigError(
+            f"{shown(path)} is there already, and is left as it is: choose another -o"
+        )
+    settings = _settings(str(model), None, {})
+    models = list(fetch(settings))
+    if len(models) != 1:
+        raise ConfigError(f"{model} names {len(models)} models: a config is for one")
+    given = str(model) if str(model).startswith("hub:") else str(Path(model).resolve())
+    if data is not None and isinstance(data[1], str):
+        data = (data[0], str(Path(data[1]).resolve()))
+    text = starter_config(models[0], model=given, data=data)
+    write_file(path, text.encode(), error=ConfigError)
+    return _one_setup(_settings(None, path, {}), path.parent / path.stem)
 
 
 def check(

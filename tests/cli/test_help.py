@@ -19,7 +19,7 @@ from seqto.selection.objectives import OBJECTIVES
 
 COMMANDS = (
     *("tune", "demo", "analyze", "diagnose", "report"),
-    *("export", "compare", "serve", "devices", "check", "apply", "completion"),
+    *("export", "compare", "serve", "devices", "init", "check", "apply", "completion"),
 )
 
 

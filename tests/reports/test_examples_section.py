@@ -56,6 +56,12 @@ def test_words_that_differ_are_marked() -> None:
     assert "the <mark>dog</mark> sat" in text
 
 
+def test_of_single_words_the_letters_are_marked() -> None:
+    text = page(sample(text_example("Auda", "Ouda"), picture=None))
+    assert "<mark>A</mark>uda" in text
+    assert "<mark>O</mark>uda" in text
+
+
 @pytest.mark.parametrize("evil", ['<img src=x onerror="a()">', "</section><script>1</script>"])
 def test_names_and_texts_are_escaped(evil: str) -> None:
     text = page(sample(text_example(evil, "x"), name=evil, picture='" onload="a()'))

@@ -44,7 +44,7 @@ class Record:
 
 
 class Store:
-    fixed_batch = None
+    fixed_batch = run_rows = ragged = None
 
     def rows(self, _split: str) -> int:
         return ROWS

@@ -71,6 +71,8 @@ def test_texts_are_decoded_and_scored(tmp_path: Path) -> None:
     assert (one.make_wiring().start, one.make_wiring().stop) == (1, (2,))
     answers = one.decode(outputs([*bundles.ids("cab"), 2], [*bundles.ids("ef"), 2]))
     assert one.texts(answers) == ["cab", "ef"]
+    shown = one.example(answers.take(np.array([0])), answers.take(np.array([1])))
+    assert (shown["float"], shown["candidate"]) == ("cab", "ef")
     labels = np.empty(2, dtype=object)
     labels[:] = [np.array(["x", "caa"]), np.array(["eg"])]
     scores = one.scores(answers, labels)

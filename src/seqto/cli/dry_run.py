@@ -16,7 +16,7 @@ from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION
 from seqto.search.strategy import Need
 from seqto.study.bundles import SEQUENCE, device_for
-from seqto.study.make_space import offered_menu
+from seqto.study.make_space import mode_of, offered_menu
 from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
 from seqto.study.workspace import judged_output
 
@@ -55,7 +55,7 @@ def describe(setup: RunSetup) -> str:
         f"opset {prepared.opset}",
         *([f"task: {setup.guess.sentence}"] if setup.guess else []),
         f"judged output: {judged.name!r} of {judged.count}",
-        f"strategy {settings.search.strategy}, mode {settings.quantize.mode}, "
+        f"strategy {settings.search.strategy}, mode {mode_of(settings, prepared.layers)}, "
         f"device {setup.device.name}, objectives {', '.join(settings.search.objectives)}",
         f"samples: {len(setup.data)} there; calibration {settings.data.calibration}, evaluation "
         f"{settings.data.evaluation}, report "

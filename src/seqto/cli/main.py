@@ -286,6 +286,20 @@ def devices(_options: argparse.Namespace) -> int:
     return 0
 
 
+def init(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.dry_run import describe
+    from seqto.cli.settings import data_source
+
+    path = given_path(options.output, "--output")
+    data = data_source(options.data) if options.data else None
+    setup = api.init(options.model, path, data=data)
+    print(f"written: {path}")
+    print(describe(setup))
+    print(f"next: seqto tune --config {path} --out runs/{path.stem}")
+    return 0
+
+
 def check(options: argparse.Namespace) -> int:
     from seqto import api
     from seqto.cli.settings import overrides_from
@@ -336,6 +350,7 @@ COMMANDS = {
     "compare": compare,
     "serve": serve,
     "devices": devices,
+    "init": init,
     "check": check,
     "apply": apply,
     "completion": completion,

@@ -48,6 +48,12 @@ examples:
   seqto export model.onnx --mode weight -o model-weights-int8.onnx"""
 
 
+INIT_EXAMPLES = """\
+examples:
+  seqto init model.onnx
+  seqto init model.onnx --data pictures/ -o model.toml"""
+
+
 CHECK = ("--device", "--output-name")
 
 
@@ -87,6 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_serve(commands)
     _add_devices(commands)
+    _add_init(commands)
     _add_check(commands)
     _add_apply(commands)
     _add_completion(commands)
@@ -219,6 +226,25 @@ def _add_serve(commands: Any) -> None:
 
 def _add_devices(commands: Any) -> None:
     _add(commands, "devices", "list the devices that work here, and why others do not")
+
+
+def _add_init(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "init",
+        "write a config file with what can be guessed, and show what it would do",
+        usage="MODEL [--data DATA] [-o FILE]",
+        examples=INIT_EXAMPLES,
+    )
+    parser.add_argument("model", metavar="MODEL", help="a file, or hub:OWNER/NAME")
+    parser.add_argument(
+        "--data",
+        metavar="DATA",
+        help="a folder of pictures, an .npz file, or random:COUNT (default: random inputs)",
+    )
+    parser.add_argument(
+        "-o", "--output", default="tune.toml", metavar="FILE", help="(default: tune.toml)"
+    )
 
 
 def _add_check(commands: Any) -> None:

@@ -56,7 +56,7 @@ def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     data = getattr(options, "data", None)
     if data:
-        key, value = _data_source(data)
+        key, value = data_source(data)
         overrides[f"data.{key}"] = value
     if getattr(options, "labels", None):
         overrides["data.labels"] = options.labels
@@ -65,7 +65,7 @@ def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
     return overrides
 
 
-def _data_source(text: str) -> tuple[str, Any]:
+def data_source(text: str) -> tuple[str, Any]:
     """`random:100`, `KIND:VALUE` of a plug-in, an array or text file, or a folder of pictures."""
     kind, colon, value = text.partition(":")
     if colon and kind == "random":

@@ -88,17 +88,43 @@ def inferred_values(proto: Any) -> list[Any]:
     """What shape inference finds out about tensors; weights' contents are not needed for it."""
     import onnx
 
-    light = onnx.ModelProto()
-    light.CopyFrom(proto)
-    for tensor in light.graph.initializer:
-        if tensor.ByteSize() > 4096:  # only small ones can be shapes
-            tensor.ClearField("raw_data")
-            tensor.ClearField("float_data")
+    light = without_weights(proto)
     try:
         graph = onnx.shape_inference.infer_shapes(light).graph
     except Exception:  # a custom op stops inference: then only what the file says is known
         graph = light.graph
     return [*graph.value_info, *graph.input, *graph.output]
+
+
+def without_weights(proto: Any) -> Any:
+    """A copy of a model with shapes and types of its large constants, and none of their numbers.
+
+    Built field by field: a copy of a model of 1 GB would take as much again, if only for a moment.
+    """
+    import onnx
+
+    light = onnx.ModelProto()
+    for field, value in proto.ListFields():
+        if field.name == "graph":
+            continue
+        if isinstance(value, str | int):
+            setattr(light, field.name, value)
+        else:
+            getattr(light, field.name).MergeFrom(value)
+    for field, value in proto.graph.ListFields():
+        if field.name == "initializer":
+            continue
+        if isinstance(value, str):
+            setattr(light.graph, field.name, value)
+        else:
+            getattr(light.graph, field.name).MergeFrom(value)
+    for tensor in proto.graph.initializer:
+        if tensor.ByteSize() > 4096:  # only small ones can be shapes
+            kept = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type)
+            kept.dims.extend(tensor.dims)
+        else:
+            light.graph.initializer.add().CopyFrom(tensor)
+    return light
 
 
 def untyped_nodes(proto: Any) -> list[str]:

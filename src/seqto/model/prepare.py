@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqto.errors import ModelError
 from seqto.model.bundle import components_of, set_components
-from seqto.model.files import PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
+from seqto.model.files import DATA_SUFFIX, PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
 from seqto.model.layers import WEIGHTED_OPS, list_layers
 from seqto.records import InputSpec, Layer
 
@@ -88,15 +88,26 @@ def prepare(original: Any, *, name: str = "model", max_opset: int | None = None)
 
 def open_prepared(path: str | Path) -> Prepared:
     """Read back what `save(prepared.proto)` wrote."""
-    proto = load(path)
+    proto = load(path, ours=True)
     return Prepared(
         proto,
         tuple(list_layers(proto)),
         input_specs(proto),
         tuple(o.name for o in proto.graph.output),
         opset_of(proto),
-        hashlib.sha256(to_bytes(proto)).hexdigest(),
+        _digest(Path(path), proto),
     )
+
+
+def _digest(path: Path, proto: Any) -> str:
+    """The hash of a saved model's bytes; read from the file, where that is all of it.
+
+    To serialize a model again would take twice its size in memory.
+    """
+    if (path.parent / (path.name + DATA_SUFFIX)).exists():
+        return hashlib.sha256(to_bytes(proto)).hexdigest()
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def refuse_quantized(proto: Any, *, name: str) -> None:

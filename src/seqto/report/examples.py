@@ -130,17 +130,22 @@ def _mask(number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
 
 def _text(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
     before, after = (str(sample[side]).split() for side in SIDES)
+    between = " "
+    if len(before) <= 1 and len(after) <= 1:  # of single words, the letters
+        before, after = list("".join(before)), list("".join(after))
+        between = ""
     left: list[str] = []
     right: list[str] = []
     compared = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for kind, a, b, c, d in compared.get_opcodes():
         for words, out in ((before[a:b], left), (after[c:d], right)):
-            text = html.escape(" ".join(plain(word) for word in words))
+            text = html.escape(between.join(plain(word) for word in words))
             if text:
                 out.append(text if kind == "equal" else f"<mark>{text}</mark>")
     picture = _picture(sample)
     shown = f'<img alt="" src="{picture}">' if picture else ""
-    return f"{shown}<p>{' '.join(left)}</p>", f"{shown}<p>{' '.join(right)}</p>"
+    texts = [f'<p dir="auto">{between.join(side)}</p>' for side in (left, right)]
+    return shown + texts[0], shown + texts[1]
 
 
 FORMS: Mapping[str, Callable[[int, Mapping[str, Any]], tuple[str, str]]] = {

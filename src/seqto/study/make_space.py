@@ -147,17 +147,21 @@ def _menu_key(menu: Choices) -> str:
     return hashlib.sha256(json.dumps(codes).encode()).hexdigest()
 
 
+def mode_of(settings: Settings, layers: Sequence[Layer]) -> str:
+    """Return the mode that is set, else dynamic beside attention (why: search/offered.py)."""
+    if "quantize.mode" not in settings.given and has_attention(layers):
+        return "dynamic"
+    return settings.quantize.mode
+
+
 def default_plan(
     settings: Settings, layers: Sequence[Layer]
 ) -> tuple[dict[str, Scheme], dict[str, Scheme]]:
     """The mode's scheme for each layer, and the layers that the user keeps float."""
     q = settings.quantize
-    mode = q.mode
-    if "quantize.mode" not in settings.given and has_attention(layers):
-        mode = "dynamic"  # what static ranges do to attention: search/offered.py
     default = choices.default_schemes(
         layers,
-        mode=mode,
+        mode=mode_of(settings, layers),
         weight=INT_TYPES[q.weight],
         activation=INT_TYPES[q.activation],
         per_channel=q.per_channel,

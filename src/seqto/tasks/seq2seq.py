@@ -20,6 +20,7 @@ from seqto.records import Json, ScoreKind
 from seqto.tasks import text_scores
 from seqto.tasks.answers import spans
 from seqto.tasks.edit_distance import edit_distance
+from seqto.tasks.example import text_example
 from seqto.tasks.settings import check_choice, check_count
 from seqto.tasks.sketch import count_sketch
 from seqto.tasks.task import Answers
@@ -148,11 +149,16 @@ class Seq2Seq:
 
     def texts(self, answers: Answers) -> list[str]:
         """Return the generated texts; numbers of tokens where there is no tokenizer."""
-        tokens, known = answers.values[TOKENS], self._tokenizer()
-        rows = [tokens[span].tolist() for span in spans(_lengths(answers))]
-        if known is None:
-            return [" ".join(map(str, row)) for row in rows]
-        return [known.decode(row) for row in rows]
+        tokens = answers.values[TOKENS]
+        return [self.text_of(tokens[span]) for span in spans(_lengths(answers))]
+
+    def text_of(self, tokens: NDArray[Any]) -> str:
+        known = self._tokenizer()
+        numbers = tokens.tolist()
+        return " ".join(map(str, numbers)) if known is None else known.decode(numbers)
+
+    def example(self, reference: Answers, answers: Answers) -> Json:
+        return text_example(self.texts(reference)[0], self.texts(answers)[0])
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         return self.scorer(answers, labels)(None) if len(answers) else {}

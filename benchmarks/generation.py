@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from seqto.record.environment import environment
 
 from seqto import api, config
 from seqto.calibration.feeds import GenerationFeeds
 from seqto.data.store import SampleStore
 from seqto.devices.bundle import FOLLOWED, BundleDevice
+from seqto.devices.environment import environment
 from seqto.devices.ort import Ort
 from seqto.execution.latency import in_turn
 from seqto.files import write_file

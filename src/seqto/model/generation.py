@@ -105,7 +105,7 @@ class Generator:
             state = state.after(given, step.outputs)
             if follow is None and choice in self.wiring.stop:
                 break
-        tokens = state.tokens if branch is None else self._finish(branch)
+        tokens = self._finish(state if branch is None else branch)
         return Generated(np.array(tokens, np.int64), np.array(choices, np.int64), tuple(found))
 
     def _finish(self, state: State) -> tuple[int, ...]:

@@ -33,6 +33,7 @@ from seqto.schemes.scheme import FP16, FP32, Scheme, opset_needed, unfit
 from seqto.schemes.static_int import StaticInt
 from seqto.schemes.types import (
     ACTIVATIONS,
+    B4,
     MINMAX,
     P8,
     RANGES,
@@ -86,7 +87,7 @@ GRID: list[Scheme] = [
     for c, o in (
         (True, Rounding.NEAREST),
         (True, Rounding.OUTPUT),
-        *([] if w in (S4, P8) else [(False, Rounding.NEAREST)]),
+        *([] if w in (S4, P8, B4) else [(False, Rounding.NEAREST)]),
     )
     for b in (False, True)
     for r in RANGES

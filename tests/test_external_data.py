@@ -66,6 +66,13 @@ class Store:
     """Two samples of one number."""
 
     fixed_batch = None
+    ragged = None
+
+    def usual_and_long(self, _split: str) -> tuple[int, int | None]:
+        return 0, None
+
+    def pick(self, split: str, rows: Any) -> Any:
+        return self.batch(split, 0, len(rows))
 
     def rows(self, _split: str) -> int:
         return 2

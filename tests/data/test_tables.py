@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqto.data.preprocess import UnreadableError
@@ -116,6 +116,7 @@ words = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp"), codec
 
 
 @given(st.lists(words.filter(lambda w: bool(w.strip(" \t\ufeff"))), min_size=1, max_size=8))
+@settings(deadline=None)
 def test_what_is_written_is_read(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("tables")
     tsv = write(folder, "a.tsv", "".join(f"{t}\t{i}\n" for i, t in enumerate(texts)))

@@ -23,7 +23,7 @@ def _nothing_is_left_behind() -> Iterator[None]:
     files = len(os.listdir("/proc/self/fd"))
     yield
     assert psutil.Process().children(recursive=True) == []
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert len(os.listdir("/proc/self/fd")) <= files  # another test's may have been closed since
 
 
 def _pool(target: str, setup: Json | None = None, **settings: Any) -> Pool:

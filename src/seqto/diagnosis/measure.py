@@ -2,14 +2,14 @@
 
 Four parts, each a job of its own, so that workers share them:
 
-    layers   every layer alone on float inputs (measure_layers.py): its error on the device and in
-             exact arithmetic, and what other schemes would make of it
-    damage   what each layer's own error does to the task's signal, in exact arithmetic
-    whole    signal and answers of the whole model, as planned and with cures, on the device and
-             exact
+    layers      every layer alone on float inputs (measure_layers.py): its error on the device and
+                in exact arithmetic, and what other schemes would make of it
+    damage      what each layer's own error does to the task's signal, in exact arithmetic
+    whole       signal and answers of the whole model, as planned and with cures, on the device
+                and exact
     attention   outlier channels, masks, tables, norms and batches (attention.py)
 
-A fourth part, `exact`, is the damage of one plan in exact arithmetic, for the chain of steps.py.
+A fifth part, `exact`, is the damage of one plan in exact arithmetic, for the chain of steps.py.
 
 Exact arithmetic is the same model without graph optimization: every QuantizeLinear and
 DequantizeLinear is computed as written and the products are float, so no kernel can saturate.
@@ -26,6 +26,7 @@ import numpy as np
 from seqto.assembly.plan import Plan
 from seqto.devices.device import Device
 from seqto.diagnosis import isolated_layers
+from seqto.diagnosis.attention import about_attention
 from seqto.diagnosis.isolated_layers import Apart
 from seqto.diagnosis.joins import layers_to_keep_float, unlike_joins
 from seqto.diagnosis.measure_layers import by_layer
@@ -50,6 +51,7 @@ def gather(part: str, subject: Subject) -> Json:
         "damage": damage_by_layer,
         "whole": at_the_output,
         "exact": in_exact_arithmetic,
+        "attention": about_attention,
     }
     if part not in makers:
         raise PlanError(f"unknown part of a diagnosis: {part!r}")

@@ -64,7 +64,7 @@ def build_report(state: RunState) -> Json:
         "failures": [_without_tag(f) for f in state.failures],
         "profile": [_without_tag(p) for p in state.profiles.values()],
     }
-    report["diagnosis"] = build_diagnosis(report["findings"])
+    report["diagnosis"] = _diagnosis(report["findings"])
     if state.settings.get("analysis", {}).get("examples", True):
         report["examples"] = shown_examples(chosen.best, state.examples)
     report["picks"] = pick_rows(report)
@@ -72,6 +72,26 @@ def build_report(state: RunState) -> Json:
     report["warnings"] = warnings(report)
     finite: Json = _finite(report)
     return finite
+
+
+def _diagnosis(findings: Sequence[Json]) -> Json | None:
+    """Return the diagnosis; None where its figures are of another form: its sentences are shown."""
+    try:
+        found = build_diagnosis(findings)
+        return found if found is None or _has_figures(found) else None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return None
+
+
+def _has_figures(diagnosis: Json) -> bool:
+    """Return whether all that is to be shown as a figure is one, or is missing."""
+    figures = [diagnosis["start"], diagnosis["changed"]]
+    for step in diagnosis["steps"]:
+        figures += [step[key] for key in ("before", "after", "share")]
+    for row in diagnosis["layers"]:
+        keys = ("device_err", "exact_err", "damage", "cured_err", "share")
+        figures += [row[key] for key in keys]
+    return all(x is None or isinstance(x, int | float) for x in figures)
 
 
 def _of_header(state: RunState, open_layers: Sequence[str]) -> Json:

@@ -154,16 +154,19 @@ class Detection:
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return COCO's mAP and AP50; labels are boxes in input pixels, classes and crowd.
 
-        They come as answers do, or as one table of `box_labels` a picture.
+        They come as answers do, or as one table of `box_labels` a picture. One class a picture, as
+        folders of pictures have, says nothing about boxes: then there is no score.
         """
-        given = labels if isinstance(labels, Answers) else box_labels(labels)
-        return coco_scores(answers, given)
+        given = _given_boxes(labels)
+        return {} if given is None else coco_scores(answers, given)
 
     def scorer(
         self, answers: Answers, labels: Any
     ) -> Callable[[Values | None], Mapping[str, float]]:
         """Return a function that gives the scores of some pictures; for bootstraps."""
-        given = labels if isinstance(labels, Answers) else box_labels(labels)
+        given = _given_boxes(labels)
+        if given is None:
+            return lambda _rows: {}
         return CocoScorer(answers, given).scores
 
     def example(self, reference: Answers, answers: Answers) -> Json:
@@ -233,6 +236,13 @@ class Detection:
             maps = [_splat(corners[:, k : k + 2], weights, classes) for k in (0, 2)]
             rows.append(np.concatenate(maps))
         return np.stack(rows) if rows else np.zeros((0, 2 * GRID * GRID))
+
+
+def _given_boxes(labels: Any) -> Answers | None:
+    """Return labels that are boxes; None where a label is a class of the whole picture."""
+    if isinstance(labels, Answers):
+        return labels
+    return None if any(np.ndim(table) == 0 for table in labels) else box_labels(labels)
 
 
 def box_labels(tables: Sequence[Values]) -> Answers:

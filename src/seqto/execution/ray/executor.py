@@ -32,6 +32,8 @@ from seqto.execution.ray.node_files import sweep
 from seqto.execution.ray.worker import RemoteWorker, host_identity
 from seqto.records import Failure, Json
 
+CONNECT_S = 10.0  # until somebody answers at the cluster's address
+
 START_S = 180.0  # for the first worker to join
 CLOSE_S = 20.0  # for the broker to end Ray
 OBJECT_STORE_BYTES = 512 << 20  # of a cluster that we start; files travel in parts
@@ -108,6 +110,7 @@ class RayCluster:
         memory_bytes: int | None = None,
     ) -> RayExecutor:
         """Open the cluster for one run; returns when the first worker is there."""
+        self._check_reachable()
         made = RayExecutor(self, files, name=f"run{next(self._numbers)}")
         self._runs[made.name] = made
         self._send(
@@ -122,6 +125,19 @@ class RayCluster:
         )
         self.wait_for_workers()
         return made
+
+    def _check_reachable(self) -> None:
+        """Raise where nobody listens at the address: Ray itself would try for minutes."""
+        host, colon, port = (self.settings.address or "").removeprefix("ray://").rpartition(":")
+        if not colon or not port.isdecimal():
+            return
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+        except (OSError, OverflowError) as error:
+            raise DeviceError(
+                f"Ray cluster {self.where} cannot be reached: {error}; check the address, and that "
+                "`ray start --head` runs there"
+            ) from error
 
     def wait_for_workers(self, count: int = 1, *, timeout_s: float = START_S) -> None:
         """Wait until so many workers have joined."""

@@ -29,8 +29,11 @@ class LosingWorker(RemoteWorker):
 
     def run(self, order: Any, contents: Any) -> Any:
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        owner = ray.remote(Owner).options(num_cpus=0).remote()
+        # here: another node may be one that an earlier test has ended
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        owner = ray.remote(Owner).options(num_cpus=0, scheduling_strategy=here).remote()
         dead = ray.get(owner.make.remote())
         ray.kill(owner)
         fresh = [sha256 for sha256 in contents if sha256 not in self._lost]

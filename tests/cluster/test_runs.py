@@ -36,6 +36,13 @@ FRONTIER = runs.CONFIG.replace('strategy = "stepwise"', 'strategy = "frontier"')
 SLOW = runs.CONFIG.replace("evaluation = 60", "evaluation = 400").replace("jobs = 2", "jobs = 0")
 
 
+def slow_config(folder: Path, **more: Any) -> Path:
+    """A run that takes long enough to be interrupted."""
+    config = runs.write_config(folder, text=SLOW, **more)
+    nets.save_samples(folder / "samples.npz", 450, model=nets.residual(uneven=True))
+    return config
+
+
 def essence(folder: Path) -> Any:
     return runs.essence(json.loads((folder / "report.json").read_text()))
 
@@ -73,7 +80,7 @@ def test_a_run_gives_the_same_trials_losses_and_files(nodes: Nodes, tmp_path: Pa
     tune(config=config, out=tmp_path / "local")
     result = tune(config=config, out=tmp_path / "ray", **given(nodes))
     assert essence(tmp_path / "ray") == essence(tmp_path / "local")
-    assert len(result.trials) > 10
+    assert len(result.trials) > 5
     report = result.report
     assert {t["node"] for t in report["trials"]} <= set(report["nodes"])
     assert len(report["nodes"]) == 3, "all nodes have worked"
@@ -114,8 +121,7 @@ def test_latency_names_the_node_that_timed_it(nodes: Nodes, tmp_path: Path) -> N
 
 def test_a_killed_driver_leaves_nothing_and_the_run_goes_on(nodes: Nodes, tmp_path: Path) -> None:
     """Killed twice with -9: resumed on the cluster, then on this machine."""
-    config = runs.write_config(tmp_path, text=SLOW, batch=4)
-    nets.save_samples(tmp_path / "samples.npz", 450, model=nets.residual(uneven=True))
+    config = slow_config(tmp_path, batch=4)
     tune(config=config, out=tmp_path / "local")
     out = tmp_path / "ray"
     for trials in (1, 3):
@@ -187,7 +193,7 @@ def test_workers_with_other_versions_or_cpus_are_refused(nodes: Nodes, tmp_path:
 def test_a_cluster_of_this_machine_listens_on_loopback_only_and_says_nothing(
     tmp_path: Path,
 ) -> None:
-    config = runs.write_config(tmp_path, text=SLOW)
+    config = slow_config(tmp_path)
     process = subprocess.Popen(
         command(config, tmp_path / "out", "--executor", "ray", "--json", "--jobs", "2"),
         env={**runs.environment(), "HOME": str(tmp_path / "home")},
@@ -222,7 +228,7 @@ def _connections(process: psutil.Process) -> list[Any]:
 
 
 def test_ctrl_c_ends_the_run_and_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
-    config = runs.write_config(tmp_path, text=SLOW)
+    config = slow_config(tmp_path)
     process = subprocess.Popen(
         command(config, tmp_path / "out", *on_ray(nodes), "-q"),
         env=runs.environment(),

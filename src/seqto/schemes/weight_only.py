@@ -152,8 +152,9 @@ class WeightOnly(SizedByPart, Coded):
             add_multiples(items, nodes, w + "c", q, self.weight, integer=False)
         else:
             items.append(tensor(w + "q", q.data, bits=self.weight.bits))
-            nodes.append(make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT))
         add_floats(items, nodes, w + "s", scale)
+        if not self.weight.multiples:  # behind the scales: files of earlier runs keep their bytes
+            nodes.append(make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT))
         nodes.append(make("Mul", [w + "c", w + "s"], [w]))
 
     def _add_blocks(self, w: str, q: Quantized, items: list[Any], nodes: list[Any]) -> None:

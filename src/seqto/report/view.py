@@ -70,6 +70,11 @@ def build_report(state: RunState) -> Json:
     report["picks"] = pick_rows(report)
     report["sentence"] = wording.recommendation(report)
     report["warnings"] = warnings(report)
+    if report["diagnosis"] is None and any(f["kind"] == "diagnosis" for f in report["findings"]):
+        report["warnings"].append(
+            "The diagnosis in the journal has figures of another form, so that only its sentences "
+            "are shown: was the journal changed?"
+        )
     finite: Json = _finite(report)
     return finite
 

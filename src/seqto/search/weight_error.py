@@ -51,9 +51,10 @@ def _rows(layer: Layer, constants: Constants) -> Floats:
 def _error(rows: Floats, scheme: Scheme) -> float:
     assert scheme.weight is not None
     block = scheme.block if isinstance(scheme, NBit | WeightOnly) else 0
+    restored: Floats
     if scheme.weight.multiples:
         grid = search_grid(rows, None, size=scheme.weight.multiples)
-        restored = grid.restored(grid.nearest(rows.astype(np.float64)))
+        restored = grid.restored(grid.nearest(rows.astype(np.float64))).astype(np.float32)
     elif block:
         restored = quantize_blocks(rows, scheme.weight, axis=1, block=block).restore()
     else:

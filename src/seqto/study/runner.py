@@ -5,6 +5,7 @@ The runner measures; the study decides what is run and records it.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,6 +83,7 @@ class SplitReference:
 
     file: FileRef
     content: scoring.Reference
+    graph: str = ""  # hash of the graph that the device makes of the float model
 
     @property
     def rows(self) -> int:
@@ -184,8 +186,10 @@ class PlanRunner:
                 stage=failure.stage,
                 ops=failure.ops,
             )
-        made = [p.file for p in parts if isinstance(p, ReferenceMade)]
-        self.references[split] = self._join(split, made)
+        made = [p for p in parts if isinstance(p, ReferenceMade)]
+        joined = self._join(split, [p.file for p in made])
+        graph = next((p.graph for p in made if p.graph), "")
+        self.references[split] = dataclasses.replace(joined, graph=graph)
         return self.references[split]
 
     def _join(self, split: str, parts: Sequence[FileRef]) -> SplitReference:
@@ -300,6 +304,7 @@ class PlanRunner:
                 order=order,
                 rivals=beaten_by,
                 known=known,
+                graph=not probe,
             )
             running[self.executor.submit(job)] = (plan, note)
         while running:

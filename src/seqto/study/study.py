@@ -237,7 +237,7 @@ class Study:
         A search stops timing when its time is up; the final figures are always made. What could
         not be timed before is left out.
         """
-        keys = [k for k in keys if not self.state.has_failed(TIMING, k)]
+        keys = self._one_a_graph(k for k in keys if not self.state.has_failed(TIMING, k))
         for start in range(0, len(keys), self.clock.timing.group):
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]
@@ -251,6 +251,18 @@ class Study:
                 self.measure_footprints(chosen)
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
                 break
+
+    def _one_a_graph(self, keys: Iterable[str]) -> list[str]:
+        """Return the first trial of each graph: those with the same graph share its timing.
+
+        What runs the float model's graph is as fast as that, and is not timed.
+        """
+        chosen: dict[str, str] = {}
+        for key in keys:
+            trial = self.trials[key]
+            if not self.state.is_float_graph(trial):
+                chosen.setdefault(trial.graph or key, key)
+        return list(chosen.values())
 
     def time_baseline(self) -> Latency | None:
         found = self.clock.baseline(self.runner.float_plan)
@@ -279,8 +291,10 @@ class Study:
 
     def is_settled(self, key: str) -> bool:
         """Whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
-        times = len(self.state.timings.get(self.trials[key].number, ()))
-        return times > 1 or self.state.has_failed(TIMING, key)
+        trial = self.trials[key]
+        times = len(self.state.timings_of(trial))
+        known = times > 1 or self.state.is_float_graph(trial)
+        return known or self.state.has_failed(TIMING, key)
 
     # ------------------------------------------------------------------------------ final figures
 

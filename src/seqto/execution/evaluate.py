@@ -198,7 +198,7 @@ def evaluate(
         if job.reference is None:
             file = _raw_file(worker, rows.chunks(0, job.rows), f"outputs-{job.plan.key}", signals)
             return RawOutputs(model, worker.files.put(file), {**spent, "run": rows.seconds})
-        scorer = _scorer(worker, job, model.size_bytes, order)
+        scorer = _scorer(worker, job, model, order)
         answers = scorer.reference.decoded.answers
         score(scorer, rows.decoded(scorer.task, 0, job.rows, reference=answers), signals)
     measured = scorer.measurement(intervals=job.intervals)
@@ -222,7 +222,7 @@ def _followed(worker: WorkerContext, job: Evaluate) -> NDArray[np.int64] | None:
 
 
 def _scorer(
-    worker: WorkerContext, job: Evaluate, size_bytes: int, order: NDArray[np.int64] | None
+    worker: WorkerContext, job: Evaluate, model: ModelMade, order: NDArray[np.int64] | None
 ) -> Scorer:
     task = worker.task_of(job.split)
     if task is None or job.reference is None:
@@ -234,8 +234,9 @@ def _scorer(
         rows=job.rows,
         labels=worker.labels(job.split),
         order=order,
-        rivals=job.rivals,
-        size_bytes=size_bytes,
+        rivals=(*job.rivals, *job.graph_rivals.get(model.graph, ())),
+        size_bytes=model.size_bytes,
+        least_rows=job.least_rows,
     )
 
 

@@ -57,6 +57,10 @@ class Evaluate:
     threads: int = 1
     examples: int = 0  # samples with the largest distance whose answers are wanted
     graph: bool = False  # tell the graph that the device makes of the model
+    graph_rivals: Mapping[str, tuple[tuple[int, float], ...]] = field(
+        default_factory=dict
+    )  # further rivals, by the graph that the device makes of the model
+    least_rows: int = 0  # that are run before it may stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ def _graph(graph: Any, outer: dict[str, str]) -> str:
     for node in graph.node:  # ONNX lists them in topological order
         inputs = [known.get(name, "none") for name in node.input]
         attributes = sorted(_attribute(a, known) for a in node.attribute)
-        outputs = str([bool(name) for name in node.output])
-        own = _digest("node", node.domain, node.op_type, outputs, *inputs, "with", *attributes)
+        made = str([bool(name) for name in node.output])
+        own = _digest("node", node.domain, node.op_type, made, *inputs, "with", *attributes)
         nodes.append(own)
         known.update({name: _digest(own, str(i)) for i, name in enumerate(node.output) if name})
     outputs = [known.get(value.name, "none") for value in graph.output]

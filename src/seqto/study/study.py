@@ -35,7 +35,8 @@ from seqto.record.trial import Trial
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Json, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
-from seqto.selection.objectives import can_race
+from seqto.selection.objectives import LATENCY, can_race
+from seqto.selection.racing import beats, no_slower, rivals, saw_all_samples, total_of
 from seqto.selection.recommend import recommend
 from seqto.study.examples import described
 from seqto.study.round_weights import Rounding
@@ -99,6 +100,7 @@ class Study:
             device=device,
             judged=judged,
             racing=racing and can_race(race_objectives),
+            timed=LATENCY.name in race_objectives,
             probes=probes,
             chunk=chunk,
             batch_seconds=min(0.15, timing.seconds),
@@ -155,6 +157,10 @@ class Study:
                 fresh[plan.key] = (plan, note)
         # numbers follow the order of asking, so a run that was killed within a batch repeats them
         before = len(self.order)
+        foretold: dict[str, float | None] = {}
+        if ask.latency and not ask.probe:
+            below = ask.not_below or (None,) * len(ask.plans)
+            foretold = {p.key: low for p, low in zip(ask.plans, below, strict=True)}
         if not ask.probe:
             asked_now = dict.fromkeys(p.key for p in ask.plans)
             self.order += [key for key in asked_now if key not in self.order]
@@ -169,13 +175,23 @@ class Study:
                 earlier=[] if ask.probe else [t for t in self.trials.values() if t.number < before],
                 conclude=lambda trial: self._conclude(trial, probe=ask.probe),
                 deadline=lambda: self.deadline,
+                not_below=foretold,
             )
         if ask.latency:
             asked = [p.key for p in ask.plans if p.key in known]
-            self.time([k for k in asked if known[k].latency is None and known[k].error is None])
+            self.time([k for k in asked if self._may_count(known[k], foretold.get(k), before)])
         if any(p.key not in known for p in ask.plans):
             raise OutOfBudget
         return [self._as_first_timed(known[p.key]) for p in ask.plans]
+
+    def _may_count(self, trial: Trial, not_below: float | None, before: int) -> bool:
+        """Return whether a trial wants timing: it may be on the front, by what is known of it."""
+        if trial.latency is not None or trial.loss is None or not saw_all_samples(trial):
+            return False
+        if not self.runner.racing or not_below is None:
+            return True
+        found = rivals((t for t in self.trials.values() if t.number < before), timed=True)
+        return not beats(no_slower(found, not_below), trial.size_bytes, total_of(trial.loss))
 
     def _as_first_timed(self, trial: Trial) -> Trial:
         """Return the first timing, so that a resumed search repeats its decisions."""

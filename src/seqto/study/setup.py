@@ -38,7 +38,7 @@ from seqto.study.setup_data import (
 )
 from seqto.study.study import Listener
 from seqto.tasks.guess import TaskGuess
-from seqto.tasks.task import GenerationTask, LabelledTask, Task, probed_rows
+from seqto.tasks.task import LabelledTask, Task, TokenTask, probed_rows
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
 
@@ -165,7 +165,7 @@ def make_setup(
         plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
     )
     chosen = task or build_plugin(settings, plugins.TASKS)
-    if isinstance(chosen, GenerationTask) and reads_texts(settings):
+    if isinstance(chosen, TokenTask) and reads_texts(settings):
         chosen = chosen.for_tokenizer(tokenizer_table(settings, fetched))
     wiring = wiring_of(fetched, chosen)
     return RunSetup(

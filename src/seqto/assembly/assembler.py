@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +128,7 @@ class Assembler:
         key = (layer.name, scheme.code, input_scale, correct_bias)
         if key not in self._parts:
             factors = self._factors.get(layer.name)
-            plain = factors is not None and not needs_factors(scheme)
+            plain = factors is not None and not needs_factors(cast(Scheme, scheme))
             self._parts[key] = scheme.part(
                 layer,
                 Unscaled(self, layer, factors, self.rounded) if plain and factors else self,

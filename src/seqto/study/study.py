@@ -32,7 +32,7 @@ from seqto.record.events import (
 from seqto.record.journal import Journal
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Json, Latency
+from seqto.records import EVALUATION, LABELLED, REPORT, Failure, Json, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.objectives import LATENCY, can_race

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from seqto.transforms.editable_model import EditableModel, Floats, Weighted
 
-
 SUFFIX = "/smooth"  # of the name of an inserted Mul
 
 

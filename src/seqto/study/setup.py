@@ -38,7 +38,7 @@ from seqto.study.bundles import sample_inputs, wiring_of
 from seqto.study.guess_task import with_task
 from seqto.study.study import Listener
 from seqto.tasks.guess import TaskGuess
-from seqto.tasks.task import GenerationTask, LabelledTask, Task, probed_rows
+from seqto.tasks.task import LabelledTask, Task, TokenTask, probed_rows
 from seqto.transforms.transform import BIAS_CORRECTION, parse_transform
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
@@ -166,7 +166,7 @@ def make_setup(
         plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
     )
     chosen = task or _built(settings, plugins.TASKS)
-    if isinstance(chosen, GenerationTask) and _reads_texts(settings):
+    if isinstance(chosen, TokenTask) and _reads_texts(settings):
         chosen = chosen.for_tokenizer(_tokenizer(settings, fetched))
     wiring = wiring_of(fetched, chosen)
     return RunSetup(

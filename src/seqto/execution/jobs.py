@@ -187,6 +187,7 @@ class ModelMade:
     size_bytes: int
     sha256: str
     content: str
+    may_saturate: tuple[str, ...] = ()  # layers whose products may exceed 16 bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ ORDER = (
 )
 # the start of `import seqto` and of `seqto --help` must be quick: these two load ours when asked
 MAY_IMPORT_OURS_IN_FUNCTIONS = {"__init__", "cli.main"}
-ROOT_FILES = 9
+ROOT_FILES = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from seqto.record.replay import RunState, read_state
 from seqto.record.trial import Trial
 from seqto.records import Json, Layer
 from seqto.report import compare as report_compare
-from seqto.report import csv_file, html_page, json_file, plots
+from seqto.report import csv_file, html_page, json_file, plots, portability
 from seqto.report.models import save_recommended
 from seqto.report.view import build_report
 from seqto.search.strategies.one_plan import OnePlan
@@ -74,6 +74,7 @@ class SavedModel:
     layers: int  # that are not float32
     trial: int | None = None  # None: quantized without a run
     components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: name → file
+    holds: str = ""  # on which kinds of CPU its answers hold; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +319,8 @@ def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
     for source in sources:
         check_output(output, source)
     plan, model = one_shot.quantize(setup, beside=output.parent)
-    return _save(output, model.data, sources, layers=len(plan.schemes))
+    saved = _save(output, model.data, sources, layers=len(plan.schemes))
+    return dataclasses.replace(saved, holds=portability.of_layers(model.may_saturate))
 
 
 def _save(
@@ -370,7 +372,10 @@ def export(
         raise ConfigError(f"no trial {number} in {source}: {there}")
     chosen = state.trials[number]
     data = rebuild(source, chosen.to_json())
-    return _save(path, data, [source], layers=len(chosen.plan.schemes), trial=number)
+    saved = _save(path, data, [source], layers=len(chosen.plan.schemes), trial=number)
+    report = build_report(state)
+    shown = next(t for t in report["trials"] if t["number"] == number)
+    return dataclasses.replace(saved, holds=portability.holds(report, shown))
 
 
 def _trial_number(state: RunState, trial: int | None, pick: str | None) -> int:

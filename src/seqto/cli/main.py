@@ -228,6 +228,8 @@ def export(options: argparse.Namespace) -> int:
     pick = "balanced" if options.pick is None else options.pick
     saved = api.export(source, output, trial=options.trial, pick=pick)
     print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
+    if saved.holds:
+        print(saved.holds)
     return 0
 
 
@@ -238,6 +240,7 @@ def _quantize(options: argparse.Namespace, output: Path) -> int:
     given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
     saved = api.quantize(options.source, output, **given)
     print(f"{saved.layers} layers quantized: {saved.size_bytes:,} bytes → {output}")
+    print(saved.holds)
     return 0
 
 

@@ -217,6 +217,18 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
             f"strategy {settings.search.strategy!r} does not say what it needs: give it a class "
             "variable `needs`, a frozenset of seqto.search.strategy.Need"
         )
+    uniform = settings.quantize
+    if (
+        settings.constraints.portable
+        and Need.WIDE_CHOICES not in needs
+        and uniform.weight == "s8"
+        and uniform.mode != "weight"
+    ):
+        raise ConfigError(
+            "constraints.portable is set, but s8 weights may saturate on CPUs without VNNI and the "
+            "strategy quantizes all layers alike: choose quantize.weight = p8 (with per_channel = "
+            "true), s7 or u8, or the strategy frontier"
+        )
     for key in ("menu", "treatments"):
         if Need.WIDE_CHOICES not in needs and f"search.{key}" in settings.given:
             name = settings.search.strategy if strategy is None else type(strategy).__name__

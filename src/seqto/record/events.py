@@ -65,6 +65,9 @@ class RunStarted(_Event):
     layers: tuple[Layer, ...]
     seqto: str | None = None  # version
     prepared: Json | None = None
+    layer_inputs: tuple[tuple[int, ...], ...] | None = (
+        None  # positions of the layers that each reads
+    )
 
 
 @dataclass(frozen=True, slots=True)

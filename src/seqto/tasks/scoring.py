@@ -21,6 +21,7 @@ from seqto.tasks.intervals import bootstrap_differences, mean_interval, weighted
 from seqto.tasks.task import (
     Answers,
     CheckedTask,
+    CorpusExampleTask,
     ExampleTask,
     FigureTask,
     ResampledTask,
@@ -331,18 +332,26 @@ class Scorer:
 
     def examples(self, most: int) -> tuple[Json, ...]:
         """Return up to `most` samples with the largest distance, as the task shows them."""
-        if not isinstance(self.task, ExampleTask) or not self._answers or most < 1:
+        if not self._answers or most < 1:
             return ()
+        self._compare_whole()
         distances, answers = np.concatenate(self._distances), Answers.joined(self._answers)
         want = self.reference.decoded.answers.without_details()
-        found = []
-        for place in np.argsort(-distances, kind="stable")[:most]:
-            if distances[place] <= 0:
-                break
-            row = int(self.order[place])
-            shown = self.task.example(want.take(np.array([row])), answers.take(np.array([place])))
-            found.append({"row": row, "distance": round(float(distances[place]), 4), **shown})
-        return tuple(found)
+        worst = np.argsort(-distances, kind="stable")[:most]
+        places = worst[distances[worst] > 0]
+        rows = self.order[places].tolist()
+        shown: list[Json] = []
+        if isinstance(self.task, CorpusExampleTask) and self.complete:
+            by_row = answers.take(np.argsort(self.order, kind="stable"))
+            shown = self.task.corpus_examples(want, by_row, rows)
+        elif isinstance(self.task, ExampleTask):
+            for row, place in zip(rows, places, strict=True):
+                pair = want.take(np.array([row])), answers.take(np.array([place]))
+                shown.append(self.task.example(*pair))
+        return tuple(
+            {"row": row, "distance": round(float(distances[place]), 4), **example}
+            for row, place, example in zip(rows, places, shown, strict=False)
+        )
 
     def _drops(
         self, want: Answers, answers: Answers, labels: Any, names: Mapping[str, float]

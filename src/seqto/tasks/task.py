@@ -194,6 +194,24 @@ class ExampleTask(Protocol):
 
 
 @runtime_checkable
+class CorpusExampleTask(Protocol):
+    """A task that shows samples by what it finds among all of them: nearest neighbours."""
+
+    def corpus_examples(
+        self, reference: Answers, answers: Answers, rows: Sequence[int]
+    ) -> list[Json]:
+        """Return, for some rows of a whole split, its form of tasks/example.py."""
+        ...
+
+
+@runtime_checkable
+class TokenTask(Protocol):
+    """A task that shows tokens as the data's tokenizer writes them ([data.tokenizer])."""
+
+    def for_tokenizer(self, table: Mapping[str, Any]) -> Task: ...
+
+
+@runtime_checkable
 class CheckedTask(Protocol):
     """A task that says what is doubtful about a model's outputs."""
 
@@ -228,10 +246,6 @@ class GenerationTask(Protocol):
 
     def make_wiring(self) -> Wiring:
         """Return how the bundle's components are fed."""
-        ...
-
-    def for_tokenizer(self, table: Mapping[str, Any]) -> GenerationTask:
-        """Return the task with the tokenizer of the data ([data.tokenizer])."""
         ...
 
 

@@ -28,6 +28,7 @@ class Trial:
     # layers of which two neighbouring products may exceed 16 bits, so that answers depend on the
     # CPU; None: not known, as in journals of earlier versions
     may_saturate: tuple[str, ...] | None = None
+    graph: str = ""  # hash of the graph that the device makes of it: equal graphs are equally fast
 
     @property
     def loss(self) -> Loss | None:
@@ -55,6 +56,7 @@ class Trial:
             "content": self.content,
             **({"node": self.node} if self.node else {}),
             **({} if self.may_saturate is None else {"may_saturate": list(self.may_saturate)}),
+            **({"graph": self.graph} if self.graph else {}),
         }
 
     @classmethod
@@ -73,6 +75,7 @@ class Trial:
             content=data.get("content", ""),
             node=data.get("node", ""),
             may_saturate=tuple(data["may_saturate"]) if "may_saturate" in data else None,
+            graph=data.get("graph", ""),
         )
 
 

@@ -54,6 +54,7 @@ class TrialMaker:
             note=note,
             node=str(done.node.get("name", "")),
             may_saturate=model.may_saturate if model.content else None,
+            graph=model.graph or (twin.graph if twin else ""),
         )
         if model.content:
             self.by_content.setdefault(model.content, made)

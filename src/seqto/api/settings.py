@@ -8,7 +8,8 @@ from typing import Any
 
 from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError
-from seqto.study.setup import RunSetup, check_settings, fetch, make_setup
+from seqto.study.build_plugins import check_settings
+from seqto.study.setup import RunSetup, fetch, make_setup
 from seqto.tasks.task import Task
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import runs
 import seqto
+from inline_runs import run_inline
 from seqto import api
 from seqto.cli.main import COMMANDS, main
 
@@ -32,10 +33,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_inline(patched: pytest.MonkeyPatch) -> None:
-    from inline_runs import run_inline as patch
-
-    patch(patched)
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 class Calls:
@@ -89,17 +91,10 @@ WORDS: Sequence[tuple[str, str]] = (
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize(("words", "function"), WORDS, ids=[f for _, f in WORDS])
 def test_a_command_calls_one_public_function(
-    words: str,
-    function: str,
-    finished: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    calls: Calls,
+    words: str, function: str, folder: Path, monkeypatch: pytest.MonkeyPatch, calls: Calls
 ) -> None:
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
     if function == "run_demo":  # minutes of search are not the subject
-        monkeypatch.setattr("seqto.api.runs.run_tune", lambda _setup: finished_result(tmp_path))
+        monkeypatch.setattr("seqto.api.runs.run_tune", lambda _setup: finished_result(folder))
     assert main(words.split()) == (2 if function == "serve" else 0)
     assert calls.names == [function]
 

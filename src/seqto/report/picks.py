@@ -54,7 +54,7 @@ def pick_rows(report: Report) -> list[Json]:
                 "question": question(report, picks[0]),
                 "shown": number in in_front,
                 "given_up": "" if trial is None else given_up(report, trial, shown, trials),
-                "holds": "" if trial is None else portability.holds(report, trial),
+                "holds": "" if trial is None else portability.holds(trial["may_saturate"]),
             }
         )
     return rows

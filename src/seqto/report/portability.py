@@ -16,9 +16,8 @@ EVERYWHERE = "same answers on AVX2, VNNI and ARM kernels"
 MOST_LAYERS = 3  # that a sentence names
 
 
-def holds(report: Report, trial: Mapping[str, Any]) -> str:
-    """Return where a trial's answers hold, in one sentence; empty where that is not known."""
-    layers = trial["may_saturate"]
+def holds(layers: Sequence[str] | None) -> str:
+    """Return where answers hold, by the layers that may saturate; empty where that is not known."""
     if layers is None:
         return ""
     return f"made for this CPU: {of_layers(layers)}" if layers else EVERYWHERE

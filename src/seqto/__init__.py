@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         SeqtoError,
     )
     from seqto.model.sources.source import Fetched, Source
+    from seqto.publish.push import Pushed, export_with_card, push
     from seqto.record.trial import Trial
     from seqto.records import InputSpec, Layer, Measurement, Sample, ScoreKind
     from seqto.schemes.scheme import Scheme
@@ -60,6 +61,7 @@ _MODULES = {
         *("ModelError", "PlanError", "SeqtoError"),
     ),
     "seqto.model.sources.source": ("Fetched", "Source"),
+    "seqto.publish.push": ("Pushed", "export_with_card", "push"),
     "seqto.record.trial": ("Trial",),
     "seqto.records": ("InputSpec", "Layer", "Measurement", "Sample", "ScoreKind"),
     "seqto.schemes.scheme": ("Scheme",),
@@ -88,6 +90,7 @@ __all__ = [
     "Need",
     "Plan",
     "PlanError",
+    "Pushed",
     "Result",
     "Sample",
     "SavedModel",
@@ -106,6 +109,8 @@ __all__ = [
     "compare",
     "diagnose",
     "export",
+    "export_with_card",
+    "push",
     "quantize",
     "tune",
 ]

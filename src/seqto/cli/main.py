@@ -24,7 +24,8 @@ from seqto.errors import ConfigError, SeqtoError
 from seqto.files import given_path, read_path, shown
 
 if TYPE_CHECKING:
-    from seqto.api import Result
+    from seqto.api import Result, SavedModel
+    from seqto.records import Json
     from seqto.study.setup import RunSetup
 
 EXIT_BAD_INPUT = 2
@@ -218,6 +219,8 @@ def export(options: argparse.Namespace) -> int:
     if not (source / JOURNAL).is_file():
         if options.trial is not None or options.pick is not None:
             raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
+        if options.card is not None:
+            raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
         return _quantize(options, output)
     given = overrides_from(options)
     if given:
@@ -225,9 +228,55 @@ def export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
-    pick = "balanced" if options.pick is None else options.pick
-    saved = api.export(source, output, trial=options.trial, pick=pick)
-    print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
+    if options.card is not None:
+        return _export_with_card(options, source, output)
+    saved = api.export(source, output, trial=options.trial, pick=options.pick)
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json)
+    return 0
+
+
+def _export_with_card(options: argparse.Namespace, source: Path, output: Path) -> int:
+    from seqto.publish.push import export_with_card
+
+    saved, card = export_with_card(
+        source, output, card=options.card or None, trial=options.trial, pick=options.pick
+    )
+    more = {"card": str(card)}
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json, more=more)
+    if not options.json:
+        print(f"card → {card}")
+    return 0
+
+
+def _print_saved(
+    saved: SavedModel, output: Path, what: str, *, as_json: bool, more: Json | None = None
+) -> None:
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(saved), **(more or {})}))
+    else:
+        print(f"{what}: {saved.size_bytes:,} bytes → {output}")
+
+
+def push(options: argparse.Namespace) -> int:
+    from seqto.publish.push import push as push_trial
+    from seqto.text import size
+
+    done = push_trial(
+        options.folder,
+        options.repo,
+        trial=options.trial,
+        pick=options.pick,
+        public=options.public,
+        replace_card=options.replace_card,
+        dry_run=options.dry_run,
+    )
+    if options.json:
+        print(json.dumps(dataclasses.asdict(done)))
+        return 0
+    for file in done.files:
+        print(f"{file['name']}  {size(file['size_bytes'])}")
+    verb = "would be uploaded" if done.url is None else "uploaded"
+    print(f"trial {done.trial}: {verb} to {done.repo}{'' if done.url is None else f': {done.url}'}")
     return 0
 
 
@@ -237,7 +286,7 @@ def _quantize(options: argparse.Namespace, output: Path) -> int:
 
     given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
     saved = api.quantize(options.source, output, **given)
-    print(f"{saved.layers} layers quantized: {saved.size_bytes:,} bytes → {output}")
+    _print_saved(saved, output, f"{saved.layers} layers quantized", as_json=options.json)
     return 0
 
 
@@ -347,6 +396,7 @@ COMMANDS = {
     "diagnose": diagnose,
     "report": report,
     "export": export,
+    "push": push,
     "compare": compare,
     "serve": serve,
     "devices": devices,

@@ -15,16 +15,30 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 if TYPE_CHECKING:
     from seqto.api import (
         Applied,
+        Pushed,
         Result,
+        Results,
         SavedModel,
         analyze,
+        analyze_models,
         apply,
         check,
         compare,
         diagnose,
+        diagnose_models,
+        dry_run,
         export,
+        export_with_card,
+        init,
+        list_devices,
+        push,
         quantize,
+        read_report,
+        run_demo,
+        serve,
         tune,
+        tune_models,
+        write_report,
     )
     from seqto.assembly.plan import Plan
     from seqto.data.data import Data
@@ -39,7 +53,6 @@ if TYPE_CHECKING:
         SeqtoError,
     )
     from seqto.model.sources.source import Fetched, Source
-    from seqto.publish.push import Pushed, export_with_card, push
     from seqto.record.trial import Trial
     from seqto.records import InputSpec, Layer, Measurement, Sample, ScoreKind
     from seqto.schemes.scheme import Scheme
@@ -51,7 +64,10 @@ if TYPE_CHECKING:
 _MODULES = {
     "seqto.api": (
         *("Result", "SavedModel", "tune", "analyze", "diagnose", "quantize", "export", "compare"),
-        *("Applied", "apply", "check"),
+        *("Applied", "Results", "apply", "check", "dry_run", "init", "list_devices", "run_demo"),
+        *("analyze_models", "diagnose_models", "tune_models"),
+        *("read_report", "serve", "write_report"),
+        *("Pushed", "export_with_card", "push"),
     ),
     "seqto.assembly.plan": ("Plan",),
     "seqto.data.data": ("Data",),
@@ -61,7 +77,6 @@ _MODULES = {
         *("ModelError", "PlanError", "SeqtoError"),
     ),
     "seqto.model.sources.source": ("Fetched", "Source"),
-    "seqto.publish.push": ("Pushed", "export_with_card", "push"),
     "seqto.record.trial": ("Trial",),
     "seqto.records": ("InputSpec", "Layer", "Measurement", "Sample", "ScoreKind"),
     "seqto.schemes.scheme": ("Scheme",),
@@ -92,6 +107,7 @@ __all__ = [
     "PlanError",
     "Pushed",
     "Result",
+    "Results",
     "Sample",
     "SavedModel",
     "Scheme",
@@ -104,15 +120,25 @@ __all__ = [
     "Task",
     "Trial",
     "analyze",
+    "analyze_models",
     "apply",
     "check",
     "compare",
     "diagnose",
+    "diagnose_models",
+    "dry_run",
     "export",
     "export_with_card",
+    "init",
+    "list_devices",
     "push",
     "quantize",
+    "read_report",
+    "run_demo",
+    "serve",
     "tune",
+    "tune_models",
+    "write_report",
 ]
 
 

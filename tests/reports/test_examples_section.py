@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from seqto.report.examples import section
-from seqto.tasks.example import box_example, mask_example, mask_pixels, text_example
+from seqto.tasks.example import (
+    MOST_PLACES,
+    box_example,
+    mask_example,
+    mask_pixels,
+    neighbour_example,
+    next_example,
+    text_example,
+)
 
 JPEG = base64.b64encode(b"\xff\xd8 no real picture").decode()
 
@@ -92,3 +100,25 @@ def test_what_cannot_be_drawn_is_left_out(broken: dict[str, Any]) -> None:
 def test_a_run_without_examples_has_no_section() -> None:
     assert section({"examples": None}) == ""
     assert section({}) == ""
+
+
+def test_next_tokens_stand_behind_what_was_read() -> None:
+    place = {"before": "a little ", "text": "dog", "float": "girl", "candidate": "<boy>"}
+    shown = next_example([place] * 9, changed=9)
+    text = page(sample(shown, picture=None, name="row-3: Once", input="Once upon <b>"))
+    assert text.count('<span class="before">…a little </span><mark>girl</mark>') == MOST_PLACES
+    assert "<mark>&lt;boy&gt;</mark>" in text
+    assert f"and {9 - MOST_PLACES} more places" in text
+    assert "Once upon &lt;b&gt;" in text
+    assert "row-3 ·" in text
+
+
+def test_neighbours_are_texts_with_their_cosines() -> None:
+    shown = neighbour_example((4, 0.91234), (7, 0.9), side=1)
+    shown["float"]["text"], shown["candidate"]["text"] = "a man plays", "<i>a dog runs"
+    text = page(sample(shown, picture=None, input="somebody plays"))
+    assert '<p dir="auto">a man plays</p><small>cosine 0.912</small>' in text
+    assert "&lt;i&gt;a dog runs" in text
+    assert "<i>a dog" not in text
+    # a journal whose example has no text is left out
+    assert page(sample(neighbour_example((1, 0.5), (2, 0.5), side=0), picture=None)) == ""

@@ -212,7 +212,7 @@ def test_kl_of_a_small_vocabulary_is_exact_and_of_a_large_one_a_lower_bound():
         else:
             assert (got.values["kl"] <= bounded + 1e-5).all()
         kept = sum(x.nbytes for x in want.values.values())
-        assert kept <= (KEPT * 8 + 12) * len(exact)
+        assert kept <= (KEPT * 8 + 16) * len(exact)  # token, loss, uniform, and the text's own
 
 
 def _softmax(x):
@@ -258,3 +258,70 @@ def test_tasks_can_be_made_again_in_a_worker(task):
     form = portable_form(task)
     assert form is not None
     assert task_from_json(form) == task
+
+
+def test_examples_of_a_language_model_name_the_tokens_that_differ(tmp_path):
+    pytest.importorskip("tokenizers")
+    words = ["a", "cat", "dog", "sat", "ran"]
+    file = tmp_path / "tokenizer.json"
+    file.write_text(word_tokenizer(words))
+    task = LanguageModel().for_tokenizer({"file": str(file)})
+    ids = [[0, 1, 3, 0]]  # a cat sat a
+    a = np.zeros((1, 4, 5), np.float32)
+    a[0, 0, 2] = a[0, 1, 3] = a[0, 2, 0] = 9
+    b = a.copy()
+    b[0, 1, 4] = 20  # behind "a cat", ran instead of sat
+    batch = batch_of(ids, [4])
+    want, _ = task.read([a], batch, None)
+    got, _ = task.read([b], batch, want)
+    assert task.example(want, got) == {
+        "form": "next",
+        "changed": 1,
+        "places": [{"before": "cat", "text": " sat", "float": " sat", "candidate": " ran"}],
+    }
+    bare = LanguageModel().example(want, got)["places"][0]
+    assert (bare["float"], bare["candidate"]) == (" 3", " 4")
+
+
+def word_tokenizer(words):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="a"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return made.to_str()
+
+
+def test_examples_of_an_embedding_are_both_nearest_texts():
+    task = Embedding()
+    # pairs: left i is nearest to right i in the float model; the candidate swaps 0 and 1
+    want = Answers({"vector": unit(np.stack([np.eye(3), np.eye(3) + 0.1], axis=1))})
+    swapped = want.values["vector"].copy()
+    swapped[:2, 0] = swapped[1::-1, 0]
+    got = Answers({"vector": swapped})
+    assert task.distance(want, got).tolist() == [1, 1, 0]
+    shown = task.corpus_examples(want, got, [0, 1])
+    assert [(s["float"]["row"], s["candidate"]["row"], s["side"]) for s in shown] == [
+        (0, 1, 1),
+        (1, 0, 1),
+    ]
+    alone = Embedding(gallery="others").corpus_examples(want, got, [2])[0]
+    assert alone["side"] == 0
+
+
+def test_a_scorer_gives_examples_of_a_whole_corpus_by_row():
+    task = Embedding()
+    vectors = unit(np.stack([np.eye(3), np.eye(3) + 0.1], axis=1))
+    swapped = vectors.copy()
+    swapped[:2, 0] = swapped[1::-1, 0]
+    whole = scoring.Decoded(Answers({"vector": vectors}), vectors.reshape(3, -1))
+    about = {"output": {}, "caution": None}
+    reference = scoring.reference_from(task, "report", [whole], labels=None, about=about)
+    order = np.array([2, 0, 1])
+    scorer = Scorer(task, reference, device="d", rows=3, order=order)
+    found = swapped[order]
+    scorer.add(scoring.Decoded(Answers({"vector": found}), found.reshape(3, -1)))
+    shown = scorer.examples(5)
+    assert [(s["row"], s["float"]["row"], s["candidate"]["row"]) for s in shown] == [
+        (0, 0, 1),
+        (1, 1, 0),
+    ]

@@ -1,7 +1,7 @@
 """The commands and options of the command line, and the setting that each option stands for.
 
 It imports no other room of the package, so that `seqto --help` is quick. The defaults in the
-help texts are those of config.py; a test compares them.
+help texts are those of config/settings.py; a test compares them.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from seqto.data.ragged import check_sequence, sequences_of
 from seqto.errors import DataError
 from seqto.records import InputSpec, Json, Sample
 
+MOST_TEXT = 400  # characters of a text that are kept for people
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -36,6 +38,7 @@ def fill(
     specs = [file.spec for file in files]
     spans: dict[str, tuple[int, int]] = {}
     names: list[str] = []
+    texts: list[list[str]] = []
     labels: list[Label | None] = []
     bad: list[str] = []
     reasons: list[str] = []
@@ -68,6 +71,7 @@ def fill(
                 cut["samples"] += sample.dropped > 0
                 cut["tokens"] += sample.dropped
                 names.append(sample.name)
+                texts.append([text[:MOST_TEXT] for text in sample.texts])
                 labels.append(sample.label)
             if progress:
                 progress(done, total)
@@ -75,7 +79,8 @@ def fill(
         if chosen and start == len(names):
             raise DataError(f"no sample of the {split} split can be read: {reasons[-1]}")
     found: Json = {"spans": spans, "names": names, "labels": labels, "unreadable": bad}
-    return found if sequences is None else {**found, "lengths": lengths, "truncated": cut}
+    more = {"texts": texts, "lengths": lengths, "truncated": cut}
+    return found if sequences is None else {**found, **more}
 
 
 _Prepared = list[tuple["NDArray[np.generic]", bool]]  # by input: values, whether it is a picture

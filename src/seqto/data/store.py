@@ -183,6 +183,11 @@ class SampleStore:
     def names(self, split: str) -> list[str]:
         return list(self.record["names"][slice(*self._span(split))])
 
+    def texts(self, split: str) -> list[list[str]]:
+        """What was read of each row, for people: a list of texts, [] where it was no text."""
+        found = self.record.get("texts")
+        return [[]] * self.rows(split) if found is None else found[slice(*self._span(split))]
+
     def labels(self, split: str) -> NDArray[Any] | None:
         """Labels as the data gave them, a row per sample; None where any sample has none.
 
@@ -339,6 +344,7 @@ def _put_in_order(filled: Json, lengths: NDArray[np.int64], *, batch: int) -> Js
         "order": order,
         "names": [filled["names"][i] for i in order],
         "labels": [filled["labels"][i] for i in order],
+        "texts": [filled["texts"][i] for i in order],
     }
 
 

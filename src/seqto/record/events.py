@@ -65,6 +65,9 @@ class RunStarted(_Event):
     layers: tuple[Layer, ...]
     seqto: str | None = None  # version
     prepared: Json | None = None
+    layer_inputs: tuple[tuple[int, ...], ...] | None = (
+        None  # positions of the layers that each reads
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +106,11 @@ class BaselineMeasured(_Event):
     latency: Latency | None = None
     output: Json | None = None  # the output that is judged
     scores: Mapping[str, Mapping[str, float]] | None = None  # by split, then by name
+    graph: str | None = None  # hash of the graph that the device makes of it
 
     def to_json(self) -> Json:
         data = _Event.to_json(self)
-        return data if self.scores is not None else {k: data[k] for k in data if k != "scores"}
+        return {k: v for k, v in data.items() if v is not None or k not in ("scores", "graph")}
 
 
 @dataclass(frozen=True, slots=True)

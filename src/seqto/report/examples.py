@@ -1,9 +1,9 @@
 """Examples of what changed, as a section of the page: float's answer beside the recommended one's.
 
-A task shows a sample in one of three forms (tasks/example.py): boxes over the picture, a mask over
-the picture, or two texts. The section is plain HTML and SVG without a script. Everything in it
-comes from a journal, which strangers may have written: texts are escaped, numbers are numbers, and
-what is no base64 is left out.
+A task shows a sample in a form of tasks/example.py: boxes over the picture, a mask over the
+picture, two texts, next tokens, or nearest neighbours. The section is plain HTML and SVG without a
+script. Everything in it comes from a journal, which strangers may have written: texts are escaped,
+numbers are numbers, and what is no base64 is left out.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from seqto.records import Json
 from seqto.report import wording
 from seqto.tasks.boxes import Boxes, match_boxes
-from seqto.tasks.example import BOXES, MASK, TEXT, mask_pixels
+from seqto.tasks.example import BOXES, MASK, NEIGHBOUR, NEXT, TEXT, mask_pixels
 from seqto.text import percent, plain, shorten
 
 SAME_BOX = 0.5  # IoU from which two boxes of a class are drawn as the same
+MOST_INPUT = 240  # characters of a text that was read
 SIDES = ("float", "candidate")
 TITLES = {"float": "float", "candidate": "recommended"}
 # of classes 1, 2, 3, …; they are used in turn
@@ -48,11 +49,19 @@ def section(report: Mapping[str, Any]) -> str:
     return (
         '<section id="examples" aria-labelledby="h-examples">\n'
         '  <h2 id="h-examples">What changed</h2>\n'
-        f'  <p class="hint">Samples with the largest share of {what} in trial '
-        f"{int(found['trial'])}, of {html.escape(str(found['split']))} samples that no search has "
-        "seen: the float model's answer on the left, the recommended model's on the right.</p>\n"
+        f'  <p class="hint">The held-out samples with the largest share of {what} in trial '
+        f"{int(found['trial'])}: the float model's answer on the left, the recommended model's on "
+        f"the right.{_reading(found['samples'])}</p>\n"
         f'  <div class="examples">\n{figures}\n  </div>\n</section>\n'
     )
+
+
+def _reading(samples: Sequence[Mapping[str, Any]]) -> str:
+    """Return how the form of the samples is read, where that is not plain."""
+    return {
+        NEXT: " Marked is the most likely next token at places of the text where the two differ.",
+        NEIGHBOUR: " Below each text stands the nearest one among the others.",
+    }.get(str(samples[0].get("form")), "")
 
 
 def figure(number: int, sample: Mapping[str, Any], report: Mapping[str, Any]) -> str:
@@ -65,14 +74,19 @@ def figure(number: int, sample: Mapping[str, Any], report: Mapping[str, Any]) ->
         return ""
     if pair is None:
         return ""
-    name = html.escape(shorten(plain(str(sample.get("name", ""))), 60))
+    given = str(sample.get("input") or "")
+    name = str(sample.get("name", ""))
+    if given:  # the name of a text is its row and its first words
+        name = name.partition(":")[0]
+    name = html.escape(shorten(plain(name), 60))
+    read = f'<p class="input" dir="auto">{html.escape(shorten(plain(given), MOST_INPUT))}</p>'
     sides = "".join(
         f'<div><span class="side">{TITLES[side]}</span>{text}</div>'
         for side, text in zip(SIDES, pair, strict=True)
     )
     what = html.escape(wording.changed(report))
     return (
-        f'<figure class="example"><div class="pair">{sides}</div>'
+        f'<figure class="example">{read if given else ""}<div class="pair">{sides}</div>'
         f"<figcaption>{name} · {share} {what}</figcaption></figure>"
     )
 
@@ -148,10 +162,43 @@ def _text(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
     return shown + texts[0], shown + texts[1]
 
 
+def _next(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
+    """Each place of a text with what was read before it, and one model's next token, marked."""
+    sides: list[str] = []
+    for side in SIDES:
+        rows = [
+            f'<li dir="auto"><span class="before">…{_words(place["before"])}</span>'
+            f"<mark>{_words(place[side])}</mark></li>"
+            for place in sample["places"]
+        ]
+        sides.append(f"<ul>{''.join(rows)}</ul>")
+    more = int(sample["changed"]) - len(sample["places"])
+    if more > 0:
+        sides = [f"{text}<small>and {more} more places</small>" for text in sides]
+    return sides[0], sides[1]
+
+
+def _words(text: Any) -> str:
+    """Text on one line whose spaces at the ends are kept: they are part of a token."""
+    return html.escape(plain(str(text)))
+
+
+def _neighbour(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
+    """The nearest text by each model, with its cosine."""
+    found = []
+    for side in SIDES:
+        text = html.escape(shorten(plain(str(sample[side]["text"])), MOST_INPUT))
+        cosine = float(sample[side]["cosine"])
+        found.append(f'<p dir="auto">{text}</p><small>cosine {cosine:.3f}</small>')
+    return found[0], found[1]
+
+
 FORMS: Mapping[str, Callable[[int, Mapping[str, Any]], tuple[str, str]]] = {
     BOXES: _boxes,
     MASK: _mask,
     TEXT: _text,
+    NEXT: _next,
+    NEIGHBOUR: _neighbour,
 }
 
 

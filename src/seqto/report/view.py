@@ -160,7 +160,8 @@ _ERRORS = ("qdq_err", "xmodel_err", "error", "damage", "rank", "qdq_sqnr_db", "x
 def _layers(state: RunState, open_layers: Sequence[str]) -> list[Json]:
     ranking = {row.layer: row for row in state.analysis.ranking} if state.analysis else {}
     rows = []
-    for layer in state.header.layers if state.header else ():
+    reads = _layer_inputs(state)
+    for place, layer in enumerate(state.header.layers if state.header else ()):
         error = ranking.get(layer.name)
         rows.append(
             {
@@ -170,11 +171,30 @@ def _layers(state: RunState, open_layers: Sequence[str]) -> list[Json]:
                 "parameters": layer.parameters,
                 "depthwise": layer.depthwise,
                 "output": layer.output,
+                "inputs": reads[place],
                 "quantizable": layer.name in open_layers,
                 **{k: None if error is None else getattr(error, k) for k in _ERRORS},
             }
         )
     return rows
+
+
+def _layer_inputs(state: RunState) -> list[list[int]]:
+    """Return which layers each one reads, by position in the list of layers.
+
+    Runs of earlier versions have no edges that go through nodes outside of layers.
+    """
+    if state.header is None:
+        return []
+    layers, given = state.header.layers, state.header.layer_inputs
+    count = len(layers)
+    if given is not None and len(given) == count:
+        return [[p for p in row if 0 <= p < count and p != i] for i, row in enumerate(given)]
+    makers = {layer.output: place for place, layer in enumerate(layers) if layer.nodes}
+    return [
+        sorted({makers[name] for name in layer.inputs if makers.get(name, i) != i})
+        for i, layer in enumerate(layers)
+    ]
 
 
 def _baseline(state: RunState) -> Json | None:

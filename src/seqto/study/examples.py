@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from seqto.data.store import SampleStore
 from seqto.records import Json
+from seqto.tasks.example import NEIGHBOUR
 
 MOST_EXAMPLES = 12
 SIDE = 224  # pixels of the longer side
@@ -15,15 +16,31 @@ QUALITY = 70  # of JPEG: about 8 kB a picture
 
 
 def described(store: SampleStore, split: str, examples: Sequence[Json]) -> tuple[Json, ...]:
-    """Return the examples with the name of their sample and, where there is one, its picture."""
-    names = store.names(split)
+    """Return the examples with the name, the picture and the texts of their sample."""
+    names, texts = store.names(split), store.texts(split)
     found = []
     for example in examples:
         row = int(example["row"])
         picture = store.picture(split, row)
         made = {} if picture is None else {"picture": _jpeg(picture)}
+        if texts[row]:
+            made["input"] = " / ".join(texts[row])
+        if example.get("form") == NEIGHBOUR:
+            made |= _neighbours(example, texts, names)
         found.append({"name": names[row], **example, **made})
     return tuple(found)
+
+
+def _neighbours(example: Json, texts: Sequence[Sequence[str]], names: Sequence[str]) -> Json:
+    """Return both models' nearest samples with their texts; and the text that was looked up."""
+    made: Json = {}
+    side = int(example["side"])
+    for model in ("float", "candidate"):
+        row = int(example[model]["row"])
+        text = texts[row][side] if len(texts[row]) > side else names[row]
+        made[model] = {**example[model], "text": text}
+    own = texts[int(example["row"])]
+    return made | ({"input": own[0]} if own else {})
 
 
 def _jpeg(pixels: object) -> str:

@@ -11,6 +11,7 @@ from seqto.data.store import SampleStore
 from seqto.devices.environment import environment, version
 from seqto.errors import JournalError
 from seqto.model import files as model_files
+from seqto.model.layer_graph import layer_inputs
 from seqto.model.license import license_of
 from seqto.model.sources.source import Fetched
 from seqto.record.events import FORMAT, RunStarted
@@ -97,6 +98,7 @@ def header(setup: RunSetup, workspace: Workspace, identity: Json) -> RunStarted:
         environment=environment(),
         device=setup.device.describe(),
         layers=tuple(workspace.layers),
+        layer_inputs=layer_inputs(workspace.prepared.proto, workspace.layers),
     )
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError, DataError
 from seqto.model.batch import Batch
-from seqto.records import ScoreKind
+from seqto.records import Json, ScoreKind
+from seqto.tasks.example import neighbour_example
 from seqto.tasks.settings import check_choice
 from seqto.tasks.task import Answers
 
@@ -103,6 +104,23 @@ class Embedding:
         cosine = (gallery[want] * gallery[got]).sum(axis=1)
         changed = (want != got) & (1 - cosine > SAME_TEXT)
         return np.asarray(changed, dtype=np.float64)
+
+    def corpus_examples(
+        self, reference: Answers, answers: Answers, rows: Sequence[int]
+    ) -> list[Json]:
+        """Return the nearest texts of some rows by both models."""
+        nearest = [(a, self._neighbours(a)) for a in (reference, answers)]
+        side = 0 if self._sides(reference)[2] else 1  # of a pair, the gallery is the right text
+
+        def found(row: int) -> list[tuple[int, float]]:
+            ends = []
+            for of, places in nearest:
+                queries, gallery, _ = self._sides(of)
+                place = int(places[row])
+                ends.append((place, float(unit(queries[row]) @ unit(gallery[place]))))
+            return ends
+
+        return [neighbour_example(*found(row), side=side) for row in rows]
 
     def figures(self, reference: Answers, answers: Answers) -> Mapping[str, Floats]:
         """Return the mean cosine of a text's vector with float's."""

@@ -6,6 +6,13 @@
                                              MASK: {"size": [height, width], "rows": base64 of
                                              one byte a pixel, compressed by zlib}
 {"form": "text", "float": "…", "candidate": "…"}
+{"form": "next", "changed": number, "places": [{"before": "…", "text": "…", "float": "…",
+ "candidate": "…"}, …]}                      next tokens, where they differ: what was read before,
+                                             the text's own token, both models' most likely one
+{"form": "neighbour", "float": {"row": number, "cosine": number}, "candidate": {…}, "side": number}
+                                             the nearest sample; `side`: which of a sample's texts
+                                             (study/examples.py adds them as "text")
+Samples that were read from texts have them as "input".
 """
 
 from __future__ import annotations
@@ -21,14 +28,31 @@ from numpy.typing import NDArray
 from seqto.records import Json
 
 BOXES, MASK, TEXT = "boxes", "mask", "text"
+NEXT, NEIGHBOUR = "next", "neighbour"
 MOST_BOXES = 30  # of one model in one picture
 MASK_SIDE = 96  # pixels that a mask is thinned to
 MOST_TEXT = 2000  # characters
+MOST_PLACES = 6  # of one text whose next tokens are shown
+MOST_BEFORE = 60  # characters in front of such a place
 
 
 def text_example(reference: str, answer: str) -> Json:
     """Two texts; a page marks where they differ."""
     return {"form": TEXT, "float": reference[:MOST_TEXT], "candidate": answer[:MOST_TEXT]}
+
+
+def next_example(places: Sequence[Json], *, changed: int) -> Json:
+    """Some places of a text where the most likely next tokens differ, of all that do."""
+    shown = [{**place, "before": place["before"][-MOST_BEFORE:]} for place in places[:MOST_PLACES]]
+    return {"form": NEXT, "changed": changed, "places": shown}
+
+
+def neighbour_example(
+    reference: tuple[int, float], answer: tuple[int, float], *, side: int
+) -> Json:
+    """The nearest samples (row, cosine) by both models; `side`: which text of a sample it is."""
+    rows = [{"row": row, "cosine": round(cosine, 4)} for row, cosine in (reference, answer)]
+    return {"form": NEIGHBOUR, "float": rows[0], "candidate": rows[1], "side": side}
 
 
 def box_example(size: Sequence[int], reference: Json, answer: Json) -> Json:

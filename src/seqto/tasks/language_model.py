@@ -10,8 +10,9 @@ times the rest's share.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,11 +20,14 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError
 from seqto.model.batch import Batch
-from seqto.records import ScoreKind
+from seqto.records import Json, ScoreKind
+from seqto.tasks.example import MOST_PLACES, next_example
 from seqto.tasks.settings import check_choice
 from seqto.tasks.task import Answers
+from seqto.tasks.tokens import PROGRAM, next_word, open_table, text_of
 
 TOKEN, LOSS, KL, UNIFORM, TOP, LOGS = "token", "loss", "kl", "uniform", "top", "logs"
+NEXT = "next"  # the token that the text goes on with; of float's answers, for examples
 PERPLEXITY = "perplexity"
 KEPT = 32  # tokens of float's distribution that are kept a position: 256 bytes
 BLOCK = 1 << 22  # numbers of an output that are worked on at a time
@@ -52,9 +56,14 @@ class LanguageModel:
     }
     output: str | None = None
     score: str = PERPLEXITY
+    tokenizer: dict[str, Any] = field(default_factory=dict, metadata=PROGRAM)
 
     def __post_init__(self) -> None:
         check_choice("score", self.score, (PERPLEXITY,))
+
+    def for_tokenizer(self, table: Mapping[str, Any]) -> LanguageModel:
+        """Return the task with the tokenizer that its examples are written with."""
+        return dataclasses.replace(self, tokenizer=dict(table))
 
     def check(self, outputs: Sequence[Any], *, name: str) -> str | None:
         shape = np.shape(outputs[0])
@@ -100,6 +109,20 @@ class LanguageModel:
         """Return the share of a text's positions whose top token is another."""
         changed = reference.values[TOKEN] != answers.values[TOKEN]
         return _sums(changed, reference) / np.maximum(self.weights(reference, answers), 1)
+
+    def example(self, reference: Answers, answers: Answers) -> Json:
+        """Return the places of one text where the most likely next tokens differ."""
+        want, got = (a.values[TOKEN] for a in (reference, answers))
+        fed = reference.values[NEXT]
+        known = open_table(self.tokenizer)
+        changed = np.flatnonzero(want != got)
+        places = []
+        for place in changed[:MOST_PLACES].tolist():
+            read = fed[:place].tolist()
+            words = {"text": fed[place], "float": want[place], "candidate": got[place]}
+            added = {name: next_word(known, read, int(token)) for name, token in words.items()}
+            places.append({"before": text_of(known, read), **added})
+        return next_example(places, changed=len(changed))
 
     def weights(self, reference: Answers, answers: Answers) -> Floats:
         """Count a text by its positions."""
@@ -169,6 +192,7 @@ def _some_positions(
             TOP: top.astype(np.int32),
             LOGS: own.astype(np.float32),
             UNIFORM: (np.log(words) - entropy).astype(np.float32),
+            NEXT: next_ids.astype(np.int32),
         }
     else:
         own = np.take_along_axis(values, expected[0].astype(np.int64), axis=1) - logs[:, None]

@@ -21,6 +21,7 @@ from seqto.tasks.intervals import bootstrap_differences, mean_interval, weighted
 from seqto.tasks.task import (
     Answers,
     CheckedTask,
+    CorpusExampleTask,
     ExampleTask,
     FigureTask,
     ResampledTask,
@@ -202,12 +203,13 @@ class Scorer:
         order: NDArray[np.int64] | None = None,
         rivals: Sequence[tuple[int, float]] = (),
         size_bytes: int = 0,
+        least_rows: int = 0,
     ) -> None:
         self.task, self.reference, self.device, self.rows = task, reference, device, rows
         self.labels = scored_labels(task, labels, reference.rows)
         self.whole = needs_all_samples(task)  # distances follow when all samples are there
         self.order = np.arange(rows) if order is None else order
-        self.rivals, self.size_bytes = rivals, size_bytes
+        self.rivals, self.size_bytes, self.least_rows = rivals, size_bytes, least_rows
         self.seen = 0
         self.stopped = False
         self._answers: list[Answers] = []
@@ -262,7 +264,7 @@ class Scorer:
 
     def is_beaten(self) -> bool:
         """Whether a rival (bytes, summed distance) beats it for sure, whatever is still to come."""
-        if self._weights or self.whole:
+        if self._weights or self.whole or self.seen < self.least_rows:
             return False  # what is still to come may outweigh what there is
         own = (self.size_bytes, self.summed_distance)
         return not self.complete and any(
@@ -331,18 +333,26 @@ class Scorer:
 
     def examples(self, most: int) -> tuple[Json, ...]:
         """Return up to `most` samples with the largest distance, as the task shows them."""
-        if not isinstance(self.task, ExampleTask) or not self._answers or most < 1:
+        if not self._answers or most < 1:
             return ()
+        self._compare_whole()
         distances, answers = np.concatenate(self._distances), Answers.joined(self._answers)
         want = self.reference.decoded.answers.without_details()
-        found = []
-        for place in np.argsort(-distances, kind="stable")[:most]:
-            if distances[place] <= 0:
-                break
-            row = int(self.order[place])
-            shown = self.task.example(want.take(np.array([row])), answers.take(np.array([place])))
-            found.append({"row": row, "distance": round(float(distances[place]), 4), **shown})
-        return tuple(found)
+        worst = np.argsort(-distances, kind="stable")[:most]
+        places = worst[distances[worst] > 0]
+        rows = self.order[places].tolist()
+        shown: list[Json] = []
+        if isinstance(self.task, CorpusExampleTask) and self.complete:
+            by_row = answers.take(np.argsort(self.order, kind="stable"))
+            shown = self.task.corpus_examples(want, by_row, rows)
+        elif isinstance(self.task, ExampleTask):
+            for row, place in zip(rows, places, strict=True):
+                pair = want.take(np.array([row])), answers.take(np.array([place]))
+                shown.append(self.task.example(*pair))
+        return tuple(
+            {"row": row, "distance": round(float(distances[place]), 4), **example}
+            for row, place, example in zip(rows, places, shown, strict=False)
+        )
 
     def _drops(
         self, want: Answers, answers: Answers, labels: Any, names: Mapping[str, float]

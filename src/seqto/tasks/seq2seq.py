@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.data.tokenizer import Tokenizer, TokenizerSettings, open_tokenizer
+from seqto.data.tokenizer import Tokenizer
 from seqto.errors import ConfigError, nearest
 from seqto.model.generation import softmax
 from seqto.model.wiring import Wiring
@@ -24,10 +22,10 @@ from seqto.tasks.example import text_example
 from seqto.tasks.settings import check_choice, check_count
 from seqto.tasks.sketch import count_sketch
 from seqto.tasks.task import Answers
+from seqto.tasks.tokens import PROGRAM, open_table, text_of
 
 TOKENS, CHOICES = "tokens", "choices"
 SIGNAL_VALUES = 8192  # numbers of a sample's signal: 32 KiB
-PROGRAM = {"setting": False}  # fields that the program sets
 
 Token = str | int
 
@@ -107,7 +105,7 @@ class Seq2Seq:
         return number
 
     def _tokenizer(self) -> Tokenizer | None:
-        return _opened(json.dumps(self.tokenizer, sort_keys=True)) if self.tokenizer else None
+        return open_table(self.tokenizer)
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -153,9 +151,7 @@ class Seq2Seq:
         return [self.text_of(tokens[span]) for span in spans(_lengths(answers))]
 
     def text_of(self, tokens: NDArray[Any]) -> str:
-        known = self._tokenizer()
-        numbers = tokens.tolist()
-        return " ".join(map(str, numbers)) if known is None else known.decode(numbers)
+        return text_of(self._tokenizer(), tokens.tolist())
 
     def example(self, reference: Answers, answers: Answers) -> Json:
         return text_example(self.texts(reference)[0], self.texts(answers)[0])
@@ -255,9 +251,3 @@ def _check_tables(encoder: Mapping[str, Any], decoder: Mapping[str, Any]) -> Non
             raise ConfigError(f"task.{name} = {word!r} is no text")
         if name.startswith("decoder.output.") and name != "decoder.output.logits":
             raise ConfigError(f"unknown setting 'task.{name}'{nearest(name, ['logits'])}")
-
-
-@lru_cache(maxsize=2)  # a pure function of the table and its file
-def _opened(table: str) -> Tokenizer:
-    settings: Json = json.loads(table)
-    return open_tokenizer(TokenizerSettings.from_table(settings))

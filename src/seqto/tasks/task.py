@@ -178,6 +178,15 @@ class SmoothTask(Protocol):
 
 
 @runtime_checkable
+class RankedTask(Protocol):
+    """A task that says which samples are close calls: these tell most about a candidate."""
+
+    def difficulty(self, reference: Answers) -> Floats:
+        """Return, per sample, how easily the float model's answer changes; higher is easier."""
+        ...
+
+
+@runtime_checkable
 class ResampledTask(Protocol):
     """A task that gives the scores of some samples, perhaps named twice, after work done once."""
 
@@ -191,6 +200,24 @@ class ExampleTask(Protocol):
     """A task that shows one sample's answers to people, in a form of tasks/example.py."""
 
     def example(self, reference: Answers, answers: Answers) -> Json: ...
+
+
+@runtime_checkable
+class CorpusExampleTask(Protocol):
+    """A task that shows samples by what it finds among all of them: nearest neighbours."""
+
+    def corpus_examples(
+        self, reference: Answers, answers: Answers, rows: Sequence[int]
+    ) -> list[Json]:
+        """Return, for some rows of a whole split, its form of tasks/example.py."""
+        ...
+
+
+@runtime_checkable
+class TokenTask(Protocol):
+    """A task that shows tokens as the data's tokenizer writes them ([data.tokenizer])."""
+
+    def for_tokenizer(self, table: Mapping[str, Any]) -> Task: ...
 
 
 @runtime_checkable
@@ -228,10 +255,6 @@ class GenerationTask(Protocol):
 
     def make_wiring(self) -> Wiring:
         """Return how the bundle's components are fed."""
-        ...
-
-    def for_tokenizer(self, table: Mapping[str, Any]) -> GenerationTask:
-        """Return the task with the tokenizer of the data ([data.tokenizer])."""
         ...
 
 

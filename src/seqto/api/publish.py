@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqto.api import SavedModel, state_of
+from seqto.api.folders import state_of
+from seqto.api.saved_model import SavedModel
 from seqto.errors import ConfigError
 from seqto.files import given_path, write_file
 from seqto.publish.hub import check_repository, upload

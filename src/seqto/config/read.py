@@ -1,0 +1,161 @@
+"""TOML and command-line overrides → settings. An unknown key is an error that names the nearest."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import tomllib
+import typing
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from seqto.config.checks import check, cut, measured, typed
+from seqto.config.settings import SECTIONS, Settings, flagged
+from seqto.errors import ConfigError, nearest
+from seqto.files import open_regular, read_path, shown
+from seqto.records import Json
+from seqto.selection.goal import Goal
+
+LABELLED_PATHS = ("images", "annotations", "masks", "arrays")  # keys of [data.labelled]
+
+
+PATHS_IN_DATA = {"labelled": LABELLED_PATHS, "tokenizer": ("file", "vocab", "merges")}
+
+
+NO_PATHS = ("folders", "none")  # values of data.labels that name no file
+
+
+def read_toml(path: str | Path) -> Json:
+    """Read a config file as nested tables; relative paths are made absolute."""
+    path = read_path(path, "config file")
+    try:
+        with open_regular(path) as stream:
+            text = stream.read().removeprefix(codecs.BOM_UTF8).decode()
+        tables = tomllib.loads(text)
+    except FileNotFoundError as error:
+        raise ConfigError(f"config file {shown(path)} does not exist") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: it is not UTF-8 text ({error})") from error
+    except (ValueError, RecursionError) as error:  # tomllib's own, too many digits, too deep
+        raise ConfigError(f"{path}: not valid TOML: {_toml_problem(error)}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    folder = path.resolve().parent
+    for dotted in flagged("path"):
+        section, key = dotted.split(".")
+        value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
+        if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
+            tables[section][key] = _absolute(value, folder)
+    bundle = tables["model"].get("bundle") if isinstance(tables.get("model"), dict) else None
+    if isinstance(bundle, dict):
+        bundle |= {part: _absolute(path, folder) for part, path in bundle.items()}
+    data = tables.get("data")
+    for name, keys in PATHS_IN_DATA.items():
+        table = data.get(name) if isinstance(data, dict) else None
+        if isinstance(table, dict):
+            table |= {key: _absolute(table[key], folder) for key in keys if key in table}
+    return tables
+
+
+def _absolute(value: Any, folder: Path) -> Any:
+    """A path or several, relative to a folder; what is no path stays for the check of types."""
+    if isinstance(value, list):
+        return [_absolute(item, folder) for item in value]
+    if not isinstance(value, str):
+        return value
+    return str(read_path(folder / value, "path").resolve())
+
+
+def _toml_problem(error: Exception) -> str:
+    """Return what is wrong with a TOML text, in one line."""
+    if isinstance(error, tomllib.TOMLDecodeError):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "its lists or tables are nested too deeply"
+    return "it holds a number with too many digits"
+
+
+def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Make settings from nested tables and dotted overrides ({"search.seed": 3})."""
+    merged: dict[str, dict[str, Any]] = {}
+    for section, values in tables.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"unknown key {section!r} outside of a table{nearest(section, SECTIONS)}"
+            )
+        merged[section] = dict(values)
+    for dotted, value in (overrides or {}).items():
+        section, _, key = dotted.partition(".")
+        target = merged.setdefault(section, {})
+        *tables_in, last = key.split(".")
+        for name in tables_in:
+            inner = dict(target.get(name, {}))
+            target[name] = inner
+            target = inner
+        if not last:
+            raise ConfigError(f"setting {dotted!r} has no key: write section.key=value")
+        target[last] = value
+    settings: Settings = _record(Settings, merged, where="")
+    given = frozenset(f"{section}.{key}" for section in merged for key in merged[section])
+    return dataclasses.replace(_aimed(settings, given), given=given)
+
+
+def _aimed(settings: Settings, given: Collection[str]) -> Settings:
+    """A bound of the loss is the tolerated loss too, unless that is given: the search aims there.
+
+    A bound or a wish whose figure the search does not look at is refused.
+    """
+    search = settings.search
+    goal = Goal.of(dataclasses.asdict(search))
+    if goal is None:
+        return settings
+    for name in goal.objectives:
+        if name == "latency" and name not in search.objectives:
+            raise ConfigError(
+                f"the goal ({goal.text()}) needs latency, which is not among search.objectives "
+                f"({', '.join(search.objectives)}): add it"
+            )
+    if search.max_loss is None or "search.tolerance" in given:
+        return settings
+    return dataclasses.replace(
+        settings, search=dataclasses.replace(search, tolerance=search.max_loss)
+    )
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`search.seed=3` → ("search.seed", 3): values are TOML, bare words are strings."""
+    dotted, sign, value = text.partition("=")
+    if not sign or not dotted.strip():
+        raise ConfigError(f"--set {text!r}: write it as section.key=value")
+    try:
+        parsed = tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--set {cut(text)}: {_toml_problem(error)}") from error
+    return dotted.strip(), parsed
+
+
+def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
+    known = {f.name: f for f in dataclasses.fields(record) if f.name != "given"}
+    hints = typing.get_type_hints(record)
+    fields: dict[str, Any] = {}
+    for key, value in values.items():
+        dotted = f"{where}{key}"
+        if key not in known:
+            if "settings" in known:  # the plug-in's own: build_plugins.py refuses what it lacks
+                fields["settings"] = {**fields.get("settings", {}), key: value}
+                continue
+            raise ConfigError(f"unknown setting {dotted!r}{nearest(key, list(known))}")
+        hint = hints[key]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{dotted} is a table, not {value!r}")
+            fields[key] = _record(hint, value, where=f"{dotted}.")
+        else:
+            fields[key] = typed(measured(known[key], value, dotted), hint, dotted=dotted)
+            check(dotted, fields[key])
+            if known[key].metadata.get("path") and isinstance(fields[key], str):
+                read_path(fields[key], dotted)
+    return record(**fields)

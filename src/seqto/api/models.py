@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from seqto.errors import ConfigError, PlanError
 from seqto.files import TEMPORARY, given_path, write_file
 from seqto.record.own_files import JOURNAL
 from seqto.record.replay import RunState, read_state
+from seqto.report import portability
 from seqto.report.view import build_report
 from seqto.search.strategies.one_plan import OnePlan
 from seqto.selection.recommend import BALANCED, GOAL, pick_named, recommend
@@ -52,7 +54,8 @@ def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
     for source in sources:
         check_output(output, source)
     plan, model = one_shot.quantize(setup, beside=output.parent)
-    return save_model(output, model.data, sources, layers=len(plan.schemes))
+    saved = save_model(output, model.data, sources, layers=len(plan.schemes))
+    return dataclasses.replace(saved, holds=portability.of_layers(model.may_saturate))
 
 
 def export(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from seqto.errors import ConfigError
 from seqto.files import given_path, write_file
 from seqto.model.bundle import files_of, split_bytes
 from seqto.record.trial import Trial
+from seqto.report import portability
 from seqto.study.export_path import check_output
 
 
@@ -28,6 +30,7 @@ class SavedModel:
     layers: int  # that are not float32
     trial: int | None = None  # None: quantized without a run
     components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: name → file
+    holds: str = ""  # on which kinds of CPU its answers hold; empty: not known
 
 
 def export_trial(folder: Path, output: str | Path, trial: Trial) -> SavedModel:
@@ -35,7 +38,8 @@ def export_trial(folder: Path, output: str | Path, trial: Trial) -> SavedModel:
     path = given_path(output, "output")
     check_output(path, folder)
     data = rebuild(folder, trial.to_json())
-    return save_model(path, data, [folder], layers=len(trial.plan.schemes), trial=trial.number)
+    saved = save_model(path, data, [folder], layers=len(trial.plan.schemes), trial=trial.number)
+    return dataclasses.replace(saved, holds=portability.holds(trial.may_saturate))
 
 
 def save_model(

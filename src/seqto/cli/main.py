@@ -271,6 +271,8 @@ def _print_saved(
         print(json.dumps({**dataclasses.asdict(saved), **(more or {})}))
     else:
         print(f"{what}: {saved.size_bytes:,} bytes → {output}")
+        if saved.holds:
+            print(saved.holds)
 
 
 def push(options: argparse.Namespace) -> int:

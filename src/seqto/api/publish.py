@@ -21,6 +21,7 @@ from seqto.publish.package import (
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import Json
+from seqto.report import portability
 from seqto.report.view import build_report
 from seqto.selection.recommend import BALANCED, GOAL, pick_named, recommend
 from seqto.study.export_path import check_output
@@ -73,6 +74,7 @@ def export_with_card(
         len(chosen.plan.schemes),
         chosen.number,
         components,
+        portability.holds(chosen.may_saturate),
     )
     return saved, beside
 

@@ -424,7 +424,7 @@ def _print(content: Any) -> None:
         def on_broken_pipe(self) -> None:  # rich would end the program with exit code 1
             raise BrokenPipeError
 
-    Terminal().print(content)
+    Terminal().print(content, crop=False)  # a command to copy may be wider than the window
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ import nets
 import runs
 from seqto import config
 from seqto.cli.main import main
-from seqto.study.setup import check_settings
+from seqto.study.build_plugins import check_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -59,3 +59,34 @@ def test_half_precision_that_is_asked_for_is_offered_to_layers_with_weights() ->
     found = offered(only=[FP16])
     assert found["conv"] == ("fp32", "fp16")
     assert found["add"] == ("fp32", "static-u8")
+
+
+def block(number: int) -> list[Layer]:
+    """Four small matrix products and one product of two activations."""
+    products = [
+        Layer(
+            f"m{number}{i}",
+            "MatMul",
+            (f"m{number}{i}",),
+            ("x",),
+            f"y{number}{i}",
+            64 * 64,
+            weight=f"w{number}{i}",
+            weight_shape=(64, 64),
+        )
+        for i in range(4)
+    ]
+    scores = Layer(f"a{number}", "MatMul", (f"a{number}",), ("q", "k"), f"s{number}", 0)
+    return [*products, scores]
+
+
+def test_repeated_small_layers_are_offered_four_bits_since_together_they_save_much() -> None:
+    layers = [x for number in range(12) for x in block(number)]
+    other = Layer("one", "MatMul", ("one",), ("x",), "z", 64, weight="w", weight_shape=(8, 8))
+    table = Layer("table", "Gather", ("table",), (), "e", 10**7, weight="t", storage=True)
+    layers += [other, table]
+    small = {x.name: 4 * x.parameters for x in layers}
+    assert small["m00"] / 8 / sum(small.values()) < choices.FOUR_BIT_SHARE
+    found, _ = choices.all_choices(layers, Ort(), choices.Constraints(), weight_bytes=small)
+    assert "nbit-u4-block32" in {str(s) for s in found["m00"]}
+    assert "nbit-u4-block32" not in {str(s) for s in found["one"]}

@@ -34,9 +34,10 @@ from seqto.selection.recommend import BALANCED, GOAL, pick_named, recommend
 from seqto.study import one_shot
 from seqto.study import run as study_run
 from seqto.study.apply import refuse_other_graph, settings_for
+from seqto.study.build_plugins import check_settings
 from seqto.study.check import Checked, check_model
 from seqto.study.export_path import check_output
-from seqto.study.setup import Progress, RunSetup, check_settings, fetch, make_setup
+from seqto.study.setup import Progress, RunSetup, fetch, make_setup
 from seqto.study.starter_config import starter_config
 from seqto.study.study import Listener
 from seqto.study.workspace import layers_of

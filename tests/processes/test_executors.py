@@ -13,8 +13,8 @@ from ready import ROWS, ready, reference_of
 from seqto.assembly.plan import Plan
 from seqto.execution import jobs
 from seqto.execution.executor import CANCELLED, run_all
+from seqto.execution.local.child import Ticket
 from seqto.execution.local.executor import LocalExecutor
-from seqto.execution.local.pool import Ticket
 from seqto.records import CALIBRATION, Failure
 from seqto.tasks.classification import Classification
 from seqto.testing.fakes import InlineExecutor

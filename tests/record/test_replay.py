@@ -144,3 +144,45 @@ def test_memory_and_time_to_load_belong_to_the_timing_of_their_trial() -> None:
     again = state.trials[3].latency
     assert again is not None
     assert again.load_ms == 12.5, "a second timing keeps it"
+
+
+def _trial_with(graph: str, *, number: int) -> events.TrialFinished:
+    plan = Plan.of({f"layer{number}": "fp16"})
+    return events.TrialFinished(
+        dataclasses.replace(TRIAL, number=number, plan=plan, graph=graph, latency=None)
+    )
+
+
+def test_trials_with_the_same_graph_share_their_timings() -> None:
+    before = [_trial_with("g", number=1), _trial_with("h", number=2)]
+    state = replay([HEADER, *before, events.TrialTimed(1, LATENCY)])
+    state.apply(_trial_with("g", number=3))
+    assert state.trials[3].latency == state.trials[1].latency == LATENCY
+    assert state.trials[2].latency is None
+    state.apply(events.TrialTimed(3, SLOWER))
+    assert state.trials[1].latency == state.trials[3].latency == pooled(LATENCY, SLOWER)
+    assert state.first_timing(1) == state.first_timing(3) == LATENCY
+
+
+def test_memory_and_load_time_are_not_shared_with_the_same_graph() -> None:
+    state = replay([HEADER, _trial_with("g", number=1), events.TrialTimed(1, LATENCY)])
+    state.apply(events.FootprintMeasured(1, 5_000_000, 3.0))
+    state.apply(_trial_with("g", number=2))
+    state.apply(events.TrialTimed(2, SLOWER))
+    first, second = state.trials[1].latency, state.trials[2].latency
+    assert first is not None
+    assert second is not None
+    assert (first.peak_memory_bytes, first.load_ms) == (5_000_000, 3.0)
+    assert (second.peak_memory_bytes, second.load_ms) == (None, None)
+    assert first.ratio == second.ratio
+
+
+def test_a_trial_that_runs_floats_graph_is_as_fast_as_float() -> None:
+    float_latency = Latency(2.0, 2.5, 1.0, 1.0, 1.0, 40)
+    baseline = events.BaselineMeasured(9, {}, float_latency, graph="f")
+    state = replay([HEADER, baseline, _trial_with("f", number=1)])
+    found = state.trials[1].latency
+    assert found is not None
+    assert found.ratio == 1.0
+    assert state.is_float_graph(state.trials[1])
+    assert not state.is_float_graph(replay([HEADER, TRIAL_EVENT]).trials[3])

@@ -156,7 +156,10 @@ def test_what_an_objective_needs_is_in_its_row() -> None:
     assert need_timing(["loss", "latency"])
     assert need_timing(["peak_memory"])
     assert can_race(["loss", "size"])
-    assert not can_race(["loss", "latency"])
+    assert can_race(["loss", "latency"])
+    assert not can_race(["loss", "accuracy_drop"])
+    assert not can_race(["loss", "load_time"])
+    assert not can_race(["loss", "nobody"])
     assert not can_race(["loss", "unheard of"])
 
 

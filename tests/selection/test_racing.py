@@ -8,8 +8,16 @@ import numpy as np
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, Failure, Loss, Measurement
-from seqto.selection.racing import complete, hardest_first, rivals, saw_all_samples
+from seqto.records import EVALUATION, Failure, Latency, Loss, Measurement
+from seqto.selection.racing import (
+    beats,
+    by_graph,
+    complete,
+    hardest_first,
+    no_slower,
+    rivals,
+    saw_all_samples,
+)
 
 
 def trial(number: int, same: list[bool], *, size: int = 100) -> Trial:
@@ -37,8 +45,36 @@ def test_only_a_trial_that_ran_on_all_samples_is_complete() -> None:
 
 def test_rivals_are_bytes_and_summed_distance_of_what_nothing_beats() -> None:
     smaller, equal = trial(1, [True, True, True, False], size=7), trial(2, [True] * 4, size=200)
-    assert rivals([WHOLE, STOPPED, smaller]) == ((7, 1.0),), "it beats the larger one in both"
-    assert rivals([WHOLE, equal]) == ((100, 2.0), (200, 0.0))
+    found = rivals([WHOLE, STOPPED, smaller])
+    assert [r.point for r in found] == [(7, 1.0)], "it beats the larger one in both"
+    assert [r.point for r in rivals([WHOLE, equal])] == [(100, 2.0), (200, 0.0)]
+
+
+def timed(found: Trial, ratio: float, graph: str = "") -> Trial:
+    return dataclasses.replace(found, latency=Latency(1, 1, ratio, ratio, ratio, 9), graph=graph)
+
+
+def test_where_time_counts_only_what_is_no_slower_is_a_rival() -> None:
+    quick = timed(trial(1, [False] * 4, size=50), 0.5, "q")
+    slow = timed(trial(2, [True] * 4, size=50), 1.0, "s")
+    untimed = trial(3, [True] * 4, size=10)
+    found = rivals([quick, slow, untimed], timed=True)
+    assert [r.point for r in found] == [(50, 4.0), (50, 0.0)]
+    assert no_slower(found, 0.4) == ()
+    assert no_slower(found, 0.7) == ((50, 4.0),)
+    assert no_slower(found, 1.0) == ((50, 0.0),), "it beats the quick one where both are as fast"
+    assert no_slower(found, None) == (), "nothing is foretold"
+    assert by_graph(found, [quick, slow]) == {"q": ((50, 4.0),), "s": ((50, 0.0),)}
+    assert beats(no_slower(found, 1.0), 60, 0.0)
+    assert not beats(no_slower(found, 1.0), 50, 0.0), "the same is not beaten"
+    assert not beats(no_slower(found, 1.0), 40, 3.0), "smaller"
+
+
+def test_close_calls_come_first_among_samples_that_are_changed_as_often() -> None:
+    difficulty = np.array([-3.0, -1.0, -2.0, -0.5])
+    assert hardest_first([], 4, difficulty).tolist() == [3, 1, 2, 0]
+    changed = trial(1, [False, True, True, True])
+    assert hardest_first([changed], 4, difficulty).tolist() == [0, 3, 1, 2]
 
 
 def test_the_samples_that_most_trials_change_come_first() -> None:

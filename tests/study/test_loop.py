@@ -31,6 +31,8 @@ class ReversedRunner:
 
     float_plan: Plan | None = None
     ran: list[str] = field(default_factory=list)
+    foretold: dict[str, float | None] = field(default_factory=dict)
+    racing: bool = False
 
     def run(
         self,
@@ -42,8 +44,10 @@ class ReversedRunner:
         earlier: Sequence[Trial],
         conclude: Callable[[Trial], None],
         deadline: Callable[[], float | None],
+        not_below: Mapping[str, float | None],
     ) -> None:
         self.ran += fresh
+        self.foretold |= dict(not_below)
         assert probe or set(numbers) == set(fresh), "each new trial gets a number"
         for key, (plan, note) in reversed(fresh.items()):
             measured = Measurement(split, "x", Loss(0.1, 0.0, 0.2, 10), damage=0.1)

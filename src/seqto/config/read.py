@@ -144,7 +144,7 @@ def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
     for key, value in values.items():
         dotted = f"{where}{key}"
         if key not in known:
-            if "settings" in known:  # the plug-in's own: study/setup.py refuses what it lacks
+            if "settings" in known:  # the plug-in's own: build_plugins.py refuses what it lacks
                 fields["settings"] = {**fields.get("settings", {}), key: value}
                 continue
             raise ConfigError(f"unknown setting {dotted!r}{nearest(key, list(known))}")

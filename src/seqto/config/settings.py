@@ -1,8 +1,8 @@
 """The settings as records: one per section of the config file.
 
 docs/config.md is generated from them, so every field has its explanation beside it. Further keys
-of [task], [data], [search] and [device] are fields of the chosen plug-in; study/setup.py gives
-them to it, or refuses them.
+of [task], [data], [search] and [device] are fields of the chosen plug-in; study/build_plugins.py
+gives them to it, or refuses them.
 """
 
 from __future__ import annotations

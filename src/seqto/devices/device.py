@@ -68,6 +68,15 @@ class ProfilingDevice(Protocol):
 
 
 @runtime_checkable
+class GraphDevice(Protocol):
+    """A device that tells which graph it makes of a model: equal graphs take the same time."""
+
+    def open_with_graph(self, model: bytes | Path, *, threads: int = 0) -> tuple[Session, str]:
+        """Load, and return a hash of the optimized graph; empty where it cannot be told."""
+        ...
+
+
+@runtime_checkable
 class LimitedDevice(Protocol):
     """A device that takes so many workers at a time, and no more."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import DeviceError
+from seqto.model.graph_hash import graph_hash
 from seqto.model.ort_session import CPU, open_session
 from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
@@ -41,6 +43,23 @@ class Ort:
 
     def open(self, model: bytes | Path, *, threads: int = 0) -> OrtSession:
         return OrtSession(self._session(model, threads=threads, strict=self.strict))
+
+    def open_with_graph(self, model: bytes | Path, *, threads: int = 0) -> tuple[OrtSession, str]:
+        """Load, and return a hash of the graph that ORT has made of the model.
+
+        Providers that compile a graph cannot write it, and a disk may be full: then nothing is
+        known of it.
+        """
+        if self.full_provider == CPU and self.optimize:
+            with contextlib.suppress(OSError, DeviceError, ValueError):
+                return self._open_and_hash(model, threads)
+        return self.open(model, threads=threads), ""
+
+    def _open_and_hash(self, model: bytes | Path, threads: int) -> tuple[OrtSession, str]:
+        with tempfile.TemporaryDirectory(prefix="seqto-graph-") as folder:
+            path = Path(folder) / "graph.onnx"
+            session = self._session(model, threads=threads, strict=self.strict, save_graph=path)
+            return OrtSession(session), graph_hash(path.read_bytes())
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
         if self.full_provider == CPU:
@@ -74,7 +93,13 @@ class Ort:
         return _kernel_times(events)
 
     def _session(
-        self, model: bytes | Path, *, threads: int, strict: bool, profile: str | None = None
+        self,
+        model: bytes | Path,
+        *,
+        threads: int,
+        strict: bool,
+        profile: str | None = None,
+        save_graph: Path | None = None,
     ) -> Any:
         import onnxruntime as ort
 
@@ -102,6 +127,7 @@ class Ort:
                 optimize=self.optimize,
                 entries=entries,
                 profile=profile,
+                save_graph=save_graph,
             )
         except Exception as error:  # ORT raises many types without a root
             raise DeviceError(_first_line(error), stage="load", ops=ops_in(str(error))) from error

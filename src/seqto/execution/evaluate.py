@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from seqto.data.ragged import Run
 from seqto.devices.bundle import FOLLOWED
-from seqto.devices.device import Session
+from seqto.devices.device import GraphDevice, Session
 from seqto.errors import PlanError
 from seqto.execution.context import WorkerContext
 from seqto.execution.executor import Signals
@@ -179,7 +180,8 @@ def evaluate(
     order = None
     if job.order is not None:
         order = np.load(worker.files.path(job.order), allow_pickle=False)
-    opened = worker.device.open(assembled.data, threads=job.threads)
+    opened, graph = _opened(worker.device, assembled.data, job.threads, told=job.graph)
+    model = dataclasses.replace(model, graph=graph)
     del assembled
     with opened as session:
         loaded = time.perf_counter()
@@ -196,12 +198,19 @@ def evaluate(
         if job.reference is None:
             file = _raw_file(worker, rows.chunks(0, job.rows), f"outputs-{job.plan.key}", signals)
             return RawOutputs(model, worker.files.put(file), {**spent, "run": rows.seconds})
-        scorer = _scorer(worker, job, model.size_bytes, order)
+        scorer = _scorer(worker, job, model, order)
         answers = scorer.reference.decoded.answers
         score(scorer, rows.decoded(scorer.task, 0, job.rows, reference=answers), signals)
     measured = scorer.measurement(intervals=job.intervals)
     spent = {**spent, "run": rows.seconds}
     return Evaluated(model, measured, spent, scorer.examples(job.examples))
+
+
+def _opened(device: Any, model: Any, threads: int, *, told: bool) -> tuple[Session, str]:
+    """Load a model; also the hash of its graph, where that is wanted and can be told."""
+    if told and isinstance(device, GraphDevice):
+        return device.open_with_graph(model, threads=threads)
+    return device.open(model, threads=threads), ""
 
 
 def _followed(worker: WorkerContext, job: Evaluate) -> NDArray[np.int64] | None:
@@ -213,7 +222,7 @@ def _followed(worker: WorkerContext, job: Evaluate) -> NDArray[np.int64] | None:
 
 
 def _scorer(
-    worker: WorkerContext, job: Evaluate, size_bytes: int, order: NDArray[np.int64] | None
+    worker: WorkerContext, job: Evaluate, model: ModelMade, order: NDArray[np.int64] | None
 ) -> Scorer:
     task = worker.task_of(job.split)
     if task is None or job.reference is None:
@@ -225,8 +234,9 @@ def _scorer(
         rows=job.rows,
         labels=worker.labels(job.split),
         order=order,
-        rivals=job.rivals,
-        size_bytes=size_bytes,
+        rivals=(*job.rivals, *job.graph_rivals.get(model.graph, ())),
+        size_bytes=model.size_bytes,
+        least_rows=job.least_rows,
     )
 
 
@@ -249,13 +259,16 @@ def score(scorer: Scorer, chunks: Iterator[Decoded], signals: Signals) -> None:
 
 
 def make_reference(worker: WorkerContext, job: MakeReference, signals: Signals) -> ReferenceMade:
-    with worker.device.open(worker.model_of(job.plan), threads=job.threads) as session:
+    opened, graph = _opened(
+        worker.device, worker.model_of(job.plan), job.threads, told=job.first == 0
+    )
+    with opened as session:
         rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk)
         name = f"reference-{job.split}-{job.first}"
         task = worker.task_of(job.split)
         if task is None:
             file = _raw_file(worker, rows.chunks(job.first, job.stop), name, signals)
-            return ReferenceMade(job.first, worker.files.put(file))
+            return ReferenceMade(job.first, worker.files.put(file), graph)
         parts: list[Decoded] = []
         about: Json = {}
         judged = worker.setup.sent.index(worker.setup.output.position)
@@ -270,7 +283,7 @@ def make_reference(worker: WorkerContext, job: MakeReference, signals: Signals) 
             signals.alive()
     file = worker.files.work_file(name)
     scoring.save_part(file, scoring.joined(parts), about)
-    return ReferenceMade(job.first, worker.files.put(file))
+    return ReferenceMade(job.first, worker.files.put(file), graph)
 
 
 def _raw_file(worker: WorkerContext, chunks: Iterator[Chunk], name: str, signals: Signals) -> Path:

@@ -56,6 +56,11 @@ class Evaluate:
     intervals: bool = False  # of the drops of scores
     threads: int = 1
     examples: int = 0  # samples with the largest distance whose answers are wanted
+    graph: bool = False  # tell the graph that the device makes of the model
+    graph_rivals: Mapping[str, tuple[tuple[int, float], ...]] = field(
+        default_factory=dict
+    )  # further rivals, by the graph that the device makes of the model
+    least_rows: int = 0  # that are run before it may stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +192,7 @@ class ModelMade:
     size_bytes: int
     sha256: str
     content: str
+    graph: str = ""  # hash of the graph that the device makes of it; empty: not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +225,7 @@ class ReferenceMade:
 
     first: int
     file: FileRef
+    graph: str = ""  # hash of the float model's graph on the device; empty: not told
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqto.devices.bundle import FOLLOWED, GenerationSession
 from seqto.devices.device import Session
@@ -29,6 +30,10 @@ from seqto.model.bundle import split_bytes
 
 SIGN_OF_LIFE_S = 1.0  # between two of a latency job
 LONG_SHARE = 0.4  # of the time of a latency job: for long sequences
+CHECK_ROUNDS = 5  # rounds after each of which a latency job looks whether it may end
+# of a ratio: the width of its interval at which it ends. Two sessions of one model differ by 2 %
+# (selection/speed.py), so that more rounds would not tell more
+PRECISE = 0.02
 
 
 def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed:
@@ -102,12 +107,33 @@ def in_turn(
     least, most = rounds
     done = 0
     while done < least or (time.perf_counter() < end and done < most):
+        if done >= least and done % CHECK_ROUNDS == 0 and _is_precise(times):
+            break
         order = range(len(sessions)) if done % 2 == 0 else reversed(range(len(sessions)))
         for i in order:
             times[i].append(sessions[i].time_ms(feeds))
             alive()
         done += 1
     return times
+
+
+def _is_precise(times: Sequence[Sequence[float]]) -> bool:
+    """Whether every candidate's ratio to float is known as well as two sessions agree."""
+    base = np.asarray(times[0])
+    for own in times[1:]:
+        low, middle, high = median_interval(np.asarray(own) / base)
+        if high - low > PRECISE * middle:
+            return False
+    return len(times) > 1
+
+
+def median_interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Return low end, median and high end: binomial bounds, ranks n/2 ± 1.96·√n/2."""
+    ordered = np.sort(values)
+    n = len(ordered)
+    half = 1.96 * np.sqrt(n) / 2
+    low, high = int(max(0, np.floor(n / 2 - half))), int(min(n - 1, np.ceil(n / 2 + half)))
+    return float(ordered[low]), float(np.median(ordered)), float(ordered[high])
 
 
 def _throughput(session: Session, feeds: Batch, batch: int, alive: Callable[[], None]) -> float:

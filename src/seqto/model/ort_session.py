@@ -18,11 +18,13 @@ def open_session(
     optimize: bool = True,
     entries: Mapping[str, str] | None = None,
     profile: str | None = None,
+    save_graph: Path | None = None,
 ) -> Any:
     """Open a model; whatever ORT raises is the caller's to wrap.
 
     threads: None leaves both pools to ORT, 0 lets it choose within an operator, and operators run
     one after the other. optimize: False runs the graph as it is, with no kernel fused.
+    save_graph: a file for the optimized graph; its constants go to a second one beside it.
     """
     import onnxruntime as ort
 
@@ -38,6 +40,11 @@ def open_session(
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = profile
+    if save_graph is not None:
+        options.optimized_model_filepath = str(save_graph)
+        name = "session.optimized_model_external_initializers"
+        options.add_session_config_entry(f"{name}_file_name", f"{save_graph.name}.constants")
+        options.add_session_config_entry(f"{name}_min_size_in_bytes", "64")
     return ort.InferenceSession(
         str(model) if isinstance(model, Path) else model,
         options,

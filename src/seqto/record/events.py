@@ -106,10 +106,11 @@ class BaselineMeasured(_Event):
     latency: Latency | None = None
     output: Json | None = None  # the output that is judged
     scores: Mapping[str, Mapping[str, float]] | None = None  # by split, then by name
+    graph: str | None = None  # hash of the graph that the device makes of it
 
     def to_json(self) -> Json:
         data = _Event.to_json(self)
-        return data if self.scores is not None else {k: data[k] for k in data if k != "scores"}
+        return {k: v for k, v in data.items() if v is not None or k not in ("scores", "graph")}
 
 
 @dataclass(frozen=True, slots=True)

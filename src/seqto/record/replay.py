@@ -7,6 +7,7 @@ live page and `seqto export` get theirs by `replay`. Both ways give equal states
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ class RunState:
     by_key: dict[str, Trial] = field(default_factory=dict)  # the same trials by plan key
     probes: dict[str, Trial] = field(default_factory=dict)  # by plan key
     timings: dict[int, list[Latency]] = field(default_factory=dict)  # as recorded
+    graph_timings: dict[str, list[Latency]] = field(default_factory=dict)  # the same, by graph
     profiles: dict[tuple[str, str], PlanProfiled] = field(default_factory=dict)
     nodes: dict[str, Json] = field(default_factory=dict)  # of a cluster, by name
     failures: list[StepFailed] = field(default_factory=list)
@@ -79,6 +81,8 @@ class RunState:
                 self.int8_products = event
             case BaselineMeasured():
                 self.baseline = event
+                if event.graph and event.latency is not None:
+                    self.graph_timings[event.graph] = [without_footprint(event.latency)]
             case LayersRanked():
                 self.analysis = event
             case SchemesTried():
@@ -92,7 +96,7 @@ class RunState:
                 self.probes[event.trial.plan.key] = event.trial
                 self.ended = None
             case TrialFinished():
-                self._put(event.trial)
+                self._put(self._with_shared_latency(event.trial))
                 self.ended = None
             case TrialTimed():
                 self._add_timing(event)
@@ -130,9 +134,25 @@ class RunState:
     def has_finding(self, kind: str) -> bool:
         return any(f.kind == kind for f in self.findings)
 
+    def timings_of(self, trial: Trial) -> list[Latency]:
+        """Return the timings of a trial and of all others that run the same graph, as they came.
+
+        A trial that runs the float model's graph takes float's time: its ratio is 1.
+        """
+        if not trial.graph:
+            return self.timings.get(trial.number, [])
+        return self.graph_timings.get(trial.graph, [])
+
+    def is_float_graph(self, trial: Trial) -> bool:
+        """Whether the device runs the same kernels for a trial as for the float model."""
+        return (
+            bool(trial.graph) and self.baseline is not None and self.baseline.graph == trial.graph
+        )
+
     def first_timing(self, number: int) -> Latency | None:
         """The timing that the search has seen."""
-        return next(iter(self.timings.get(number, ())), None)
+        trial = self.trials.get(number)
+        return None if trial is None else next(iter(self.timings_of(trial)), None)
 
     def timing_event(self, number: int, latency: Latency) -> TrialTimed:
         """Return the event that records one timing in the format of this run."""
@@ -163,10 +183,28 @@ class RunState:
     def _add_timing(self, event: TrialTimed) -> None:
         trial = self._trial(event.number)
         self.timings.setdefault(event.number, []).append(event.latency)
+        if trial.graph:
+            self.graph_timings.setdefault(trial.graph, []).append(event.latency)
+            for other in [t for t in self.trials.values() if t.graph == trial.graph]:
+                self._put(self._with_shared_latency(other))
+            return
         latency = event.latency
         if trial.latency is not None and not self._timings_are_pooled:
             latency = pooled(trial.latency, latency)
         self._put(dataclasses.replace(trial, latency=latency))
+
+    def _with_shared_latency(self, trial: Trial) -> Trial:
+        """Return a trial with the pooled timings of its graph; memory and load time are its own."""
+        found = self.timings_of(trial) if trial.graph and trial.error is None else []
+        if not found:
+            return trial
+        latency = functools.reduce(pooled, found)
+        own = trial.latency
+        if own is not None:
+            latency = dataclasses.replace(
+                latency, peak_memory_bytes=own.peak_memory_bytes, load_ms=own.load_ms
+            )
+        return dataclasses.replace(trial, latency=latency)
 
     def _put(self, trial: Trial) -> None:
         self.trials[trial.number] = trial
@@ -197,6 +235,11 @@ def read_state(journal: str | os.PathLike[str]) -> RunState:
         if str(Path(journal)) in str(error):
             raise
         raise JournalError(f"{str(Path(journal))!r}: {error}") from error
+
+
+def without_footprint(latency: Latency) -> Latency:
+    """Return a latency without memory and load time, which belong to one file."""
+    return dataclasses.replace(latency, peak_memory_bytes=None, load_ms=None)
 
 
 def pooled(earlier: Latency, later: Latency) -> Latency:

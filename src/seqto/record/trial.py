@@ -25,6 +25,7 @@ class Trial:
     note: str = ""  # what the strategy says it is: "step 3: without conv1"
     content: str = ""  # sha256 of the model without the plan in its metadata: equal models
     node: str = ""  # of the cluster that measured it; empty: the machine of the run
+    graph: str = ""  # hash of the graph that the device makes of it: equal graphs are equally fast
 
     @property
     def loss(self) -> Loss | None:
@@ -46,6 +47,7 @@ class Trial:
             "note": self.note,
             "content": self.content,
             **({"node": self.node} if self.node else {}),
+            **({"graph": self.graph} if self.graph else {}),
         }
 
     @classmethod
@@ -63,6 +65,7 @@ class Trial:
             note=data["note"],
             content=data.get("content", ""),
             node=data.get("node", ""),
+            graph=data.get("graph", ""),
         )
 
 

@@ -81,7 +81,8 @@ def figure(number: int, sample: Mapping[str, Any], report: Mapping[str, Any]) ->
     if given:  # the name of a text is its row and its first words
         name = name.partition(":")[0]
     name = html.escape(shorten(plain(name), 60))
-    read = f'<p class="input" dir="auto">{html.escape(shorten(plain(" ".join(given.split())), MOST_INPUT))}</p>'
+    given = html.escape(shorten(" ".join(given.split()), MOST_INPUT))
+    read = f'<p class="input" dir="auto">{given}</p>'
     sides = "".join(
         f'<div><span class="side">{TITLES[side]}</span>{text}</div>'
         for side, text in zip(SIDES, pair, strict=True)

@@ -150,11 +150,12 @@ def all_choices(
     """
     total = max(1, sum(weight_bytes.values()))
     attention = has_attention(layers)
+    alike = _bytes_of_alike(layers, weight_bytes) if attention else weight_bytes
     choices: dict[str, tuple[Scheme, ...]] = {}
     refusals: dict[tuple[str, str], list[str]] = {}
     for layer in layers:
         kept: list[Scheme] = [FP32]
-        saved = weight_bytes.get(layer.name, 0) / 8 / total
+        saved = alike.get(layer.name, 0) / 8 / total
         asked = offered(layer, attention=attention, timed=timed, contrib=constraints.contrib_ops)
         for scheme in _candidates(layer, constraints, asked, only=only):
             reason = (
@@ -183,6 +184,18 @@ def all_choices(
             rows.append(NotOffered("an integer kernel", reason, removed))
         choices = smaller
     return choices, rows
+
+
+def _bytes_of_alike(layers: Sequence[Layer], weight_bytes: Mapping[str, int]) -> dict[str, int]:
+    """Return layer → bytes of all layers of its kind and shape.
+
+    A transformer repeats its blocks: one of many small layers saves little, all of them much.
+    """
+    kinds: dict[tuple[str, tuple[int, ...]], int] = {}
+    for layer in layers:
+        kind = (layer.op_type, tuple(layer.weight_shape))
+        kinds[kind] = kinds.get(kind, 0) + weight_bytes.get(layer.name, 0)
+    return {x.name: kinds[(x.op_type, tuple(x.weight_shape))] for x in layers}
 
 
 def _stored_only(layers: Sequence[Layer], choices: Choices) -> dict[str, tuple[Scheme, ...]]:

@@ -29,6 +29,9 @@ class Ask:
     notes: tuple[str, ...] = ()
     probe: bool = False
     latency: bool = False  # also time them, alone
+    # a plan's ratio to float's time that it will not undercut, with 97.5 % confidence: one that is
+    # beaten by what is faster still need not run to its end, nor be timed. None: not foretold
+    not_below: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
         if self.probe and self.latency:

@@ -15,10 +15,10 @@ from seqto.records import Layer
 from seqto.schemes import table
 from seqto.schemes.blocks import quantize_blocks
 from seqto.schemes.integers import Floats, quantize
+from seqto.schemes.multiples import search_grid
 from seqto.schemes.nbit import NBit
 from seqto.schemes.part import Constants
 from seqto.schemes.scheme import Scheme
-from seqto.schemes.types import B4
 from seqto.schemes.weight_only import WeightOnly
 
 OUTPUTS = 256  # of a layer that are looked at
@@ -28,8 +28,7 @@ def weight_errors(
     layer: Layer, schemes: tuple[Scheme, ...], constants: Constants
 ) -> dict[Scheme, float]:
     """Return the squared error over the squared weights, of schemes with integers by channel."""
-    # b4's multipliers are chosen with the layer's output: it is probed
-    chosen = [s for s in schemes if s.weight not in (None, B4) and s.per_channel]
+    chosen = [s for s in schemes if s.weight is not None and s.per_channel]
     is_matrix = len(layer.weight_shape) == 2 and layer.op_type in ("MatMul", "Gemm")
     if not chosen or not (is_matrix or layer.storage):
         return {}
@@ -52,8 +51,12 @@ def _rows(layer: Layer, constants: Constants) -> Floats:
 def _error(rows: Floats, scheme: Scheme) -> float:
     assert scheme.weight is not None
     block = scheme.block if isinstance(scheme, NBit | WeightOnly) else 0
-    if block:
-        q = quantize_blocks(rows, scheme.weight, axis=1, block=block)
+    restored: Floats
+    if scheme.weight.multiples:
+        grid = search_grid(rows, None, size=scheme.weight.multiples)
+        restored = grid.restored(grid.nearest(rows.astype(np.float64))).astype(np.float32)
+    elif block:
+        restored = quantize_blocks(rows, scheme.weight, axis=1, block=block).restore()
     else:
-        q = quantize(rows, scheme.weight, axis=0)
-    return float(np.square(rows - q.restore(), dtype=np.float64).sum())
+        restored = quantize(rows, scheme.weight, axis=0).restore()
+    return float(np.square(rows - restored, dtype=np.float64).sum())

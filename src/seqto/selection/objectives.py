@@ -8,7 +8,7 @@ the table.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -206,6 +206,10 @@ def need_timing(objectives: Iterable[str]) -> bool:
     return any(Need.TIMING in OBJECTIVES[name].needs for name in objectives if name in OBJECTIVES)
 
 
-def can_race(objectives: Iterable[str]) -> bool:
-    """Whether a trial can be stopped for being beaten in these objectives already."""
-    return all(name in OBJECTIVES and OBJECTIVES[name].grows_only for name in objectives)
+def can_race(objectives: Sequence[str]) -> bool:
+    """Whether a trial can be stopped for being beaten in these objectives already.
+
+    Loss and size are counted, latency is known by the graph or foretold by the strategy.
+    """
+    known = [OBJECTIVES[name] for name in objectives if name in OBJECTIVES]
+    return len(known) == len(list(objectives)) and all(o.grows_only or o is LATENCY for o in known)

@@ -1,8 +1,15 @@
-"""Racing: what a new trial is compared with while its samples run. By counting, not by guessing."""
+"""Racing: what a new trial is compared with while its samples run.
+
+A trial stops when a finished one is no larger, has changed no more answers in the end than the
+new one has already, and is no slower. Bytes and answers are counted. Times are those of the
+graph that the device makes of the plan, where that graph was timed; else the strategy says which
+ratio to float the plan will not undercut (with 97.5 % confidence), and what is faster still counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqto.record.trial import Trial
@@ -13,6 +20,22 @@ from seqto.tasks.scoring import DIGITS as SUM_DIGITS
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+Points = tuple[tuple[int, float], ...]  # (bytes, summed distance)
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A finished trial that no other beats."""
+
+    size_bytes: int
+    total: float  # summed distance
+    ratio: float | None = None  # to float's time; None: time is no objective
+    graph: str = ""
+
+    @property
+    def point(self) -> tuple[int, float]:
+        return self.size_bytes, self.total
 
 
 def saw_all_samples(trial: Trial) -> bool:
@@ -26,20 +49,58 @@ def complete(trials: Iterable[Trial]) -> list[tuple[Trial, Loss]]:
     return [(t, t.loss) for t in trials if saw_all_samples(t) and t.loss is not None]
 
 
-def rivals(trials: Iterable[Trial]) -> tuple[tuple[int, float], ...]:
-    """Return (bytes, summed distance) of the complete trials that no other beats in both."""
-    points = [
-        (t.size_bytes, round(loss.value * loss.samples, SUM_DIGITS)) for t, loss in complete(trials)
+def rivals(trials: Iterable[Trial], *, timed: bool = False) -> tuple[Rival, ...]:
+    """Return the complete trials that no other beats; of `timed` ones those with a latency."""
+    found = [
+        Rival(
+            t.size_bytes, total_of(loss), t.latency.ratio if timed and t.latency else None, t.graph
+        )
+        for t, loss in complete(trials)
+        if t.latency is not None or not timed
     ]
-    unbeaten = front([(float(size), total) for size, total in points])
-    return tuple(dict.fromkeys(points[i] for i in unbeaten))
+    points = [(float(r.size_bytes), r.total, r.ratio or 0.0) for r in found]
+    unbeaten = [found[i] for i in front(points)]
+    return tuple(dict.fromkeys(unbeaten))
 
 
-def hardest_first(trials: Sequence[Trial], rows: int) -> NDArray[np.int64]:
+def total_of(loss: Loss) -> float:
+    """Return the summed distance of a trial that saw all samples."""
+    return round(loss.value * loss.samples, SUM_DIGITS)
+
+
+def no_slower(found: Sequence[Rival], ratio: float | None) -> Points:
+    """Return the rivals that are as fast as this ratio; all of them where time is no objective."""
+    return _unbeaten(
+        r for r in found if r.ratio is None or (ratio is not None and r.ratio <= ratio)
+    )
+
+
+def by_graph(found: Sequence[Rival], trials: Iterable[Trial]) -> Mapping[str, Points]:
+    """Return, for every graph that was timed, the rivals that are as fast as it is."""
+    ratios = {t.graph: t.latency.ratio for t in trials if t.graph and t.latency is not None}
+    timed = [r for r in found if r.ratio is not None]
+    return {graph: no_slower(timed, ratio) for graph, ratio in ratios.items() if timed}
+
+
+def beats(points: Points, size_bytes: int, total: float) -> bool:
+    """Whether one of the points is nowhere worse than a trial, and not the same."""
+    own = (size_bytes, total)
+    return any(size <= own[0] and sums <= own[1] and (size, sums) != own for size, sums in points)
+
+
+def _unbeaten(found: Iterable[Rival]) -> Points:
+    points = [r.point for r in found]
+    return tuple(dict.fromkeys(points[i] for i in front([(float(s), t) for s, t in points])))
+
+
+def hardest_first(
+    trials: Sequence[Trial], rows: int, difficulty: NDArray[np.float64] | None = None
+) -> NDArray[np.int64]:
     """Return the samples in the order of how many trials changed their answer.
 
     Plans mostly change the same answers, so that a plan which is no better than a smaller one has
-    shown that after a part of the samples.
+    shown that after a part of the samples. Among those that are changed as often, what the task
+    calls difficult (`difficulty`: the float model's answer was a close call) comes first.
     """
     import numpy as np
 
@@ -48,5 +109,6 @@ def hardest_first(trials: Sequence[Trial], rows: int) -> NDArray[np.int64]:
         raw = np.frombuffer(bytes.fromhex(loss.agreement), dtype=np.uint8)
         if loss.samples == rows and raw.size * 8 >= rows:
             changes += 1 - np.unpackbits(raw)[:rows].astype(np.int64)
-    order: NDArray[np.int64] = np.argsort(-changes, kind="stable")
+    hard = np.zeros(rows) if difficulty is None else np.asarray(difficulty, dtype=np.float64)[:rows]
+    order: NDArray[np.int64] = np.lexsort((np.arange(rows), -hard, -changes))
     return order

@@ -32,7 +32,8 @@ from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import analysis_event, default_plan
 from seqto.study.open_executor import open_executor
-from seqto.study.setup import RunSetup, calibration_methods, data_kinds
+from seqto.study.setup import RunSetup, calibration_methods
+from seqto.study.setup_data import data_kinds
 from seqto.study.workspace import (
     Workspace,
     add_variant,

@@ -23,6 +23,7 @@ from seqto.record.events import (
 from seqto.record.journal import Journal
 from seqto.record.own_files import BASE, COMPILED, JOURNAL, SAMPLES, WORK, OwnFiles, claim
 from seqto.record.replay import RunState, replay
+from seqto.records import EVALUATION
 from seqto.search.strategy import PlanningStrategy
 from seqto.selection.goal import Goal
 from seqto.study import check_saturation
@@ -146,6 +147,7 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
                 latency=study.time_baseline(),
                 output=study.runner.judged_json(),
                 scores={s: dict(r.scores) for s, r in references.items()},
+                graph=references[EVALUATION].graph or None,
             )
         )
     _note_objectives(setup, study)

@@ -5,6 +5,7 @@ The runner measures; the study decides what is run and records it.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,12 +39,13 @@ from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Json, Measurement
 from seqto.search.latency_table import integer_layers
-from seqto.selection.racing import hardest_first, rivals
+from seqto.selection.racing import by_graph, hardest_first, no_slower, rivals
 from seqto.study.running_trial import TrialMaker
 from seqto.tasks import scoring
 from seqto.tasks.array_file import read_arrays
 from seqto.tasks.scoring import Decoded, Scorer
 from seqto.tasks.task import (
+    RankedTask,
     Task,
     WeightedTask,
     judges_one_output,
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RACE_CHUNKS = 40  # parts of the samples after each of which a candidate may be stopped
+LEAST_SHARE = 10  # a candidate sees one in so many samples at least: its damage is learnt from
+NOTHING: Mapping[str, float | None] = {}
 
 
 BATCHES = (1, 2, 4, 8, 16)  # sizes that are tried
@@ -82,6 +86,7 @@ class SplitReference:
 
     file: FileRef
     content: scoring.Reference
+    graph: str = ""  # hash of the graph that the device makes of the float model
 
     @property
     def rows(self) -> int:
@@ -105,6 +110,7 @@ class PlanRunner:
         device: Device,
         judged: model_outputs.Judged,
         racing: bool = True,
+        timed: bool = False,
         probes: int = 16,
         chunk: int = 0,
         batch_seconds: float = 0.15,
@@ -116,6 +122,7 @@ class PlanRunner:
         self.labelled_task = labelled_task or task
         self.judges_here = portable_form(task) is None  # workers send raw outputs then
         self.racing, self.probes, self.chunk = racing, probes, chunk
+        self.timed = timed  # latency is an objective: what is slower beats nothing
         self.batch_seconds = batch_seconds  # for each batch size that is tried
         self.chosen_batch = batch  # data.batch; None: the fastest
         self.batch = 1
@@ -184,8 +191,10 @@ class PlanRunner:
                 stage=failure.stage,
                 ops=failure.ops,
             )
-        made = [p.file for p in parts if isinstance(p, ReferenceMade)]
-        self.references[split] = self._join(split, made)
+        made = [p for p in parts if isinstance(p, ReferenceMade)]
+        joined = self._join(split, [p.file for p in made])
+        graph = next((p.graph for p in made if p.graph), "")
+        self.references[split] = dataclasses.replace(joined, graph=graph)
         return self.references[split]
 
     def _join(self, split: str, parts: Sequence[FileRef]) -> SplitReference:
@@ -275,17 +284,24 @@ class PlanRunner:
         earlier: Sequence[Trial],
         conclude: Callable[[Trial], None],
         deadline: Callable[[], float | None],
+        not_below: Mapping[str, float | None] = NOTHING,
     ) -> None:
-        """Run plans at once; they know the trials of earlier asks. `conclude` gets each trial."""
+        """Run plans at once; they know the trials of earlier asks. `conclude` gets each trial.
+
+        `not_below`: where time is an objective, by key what the strategy has foretold of it.
+        """
         reference = self.reference(split)
         rows = min(self.probes, reference.rows) if probe else reference.rows
         racing = self.racing and not self.judges_here and not isinstance(self.task, WeightedTask)
         racing = racing and not needs_all_samples(self.task)
-        beaten_by = rivals(earlier) if racing else ()
+        found = rivals(earlier, timed=self.timed) if racing else ()
+        graphs = by_graph(found, earlier)
         # sequences that share a batch stay together: in another one they may have other answers
         together = self.store.ragged is not None and self.batch > 1
-        hard = beaten_by and not together
-        order = self._order_file(hardest_first(earlier, rows)) if hard else None
+        hard = found and not together
+        order = None
+        if hard:
+            order = self._order_file(hardest_first(earlier, rows, self._difficulty(reference)))
         trials = TrialMaker({t.content: t for t in earlier if t.content})
         known = frozenset(trials.by_content)
         running: dict[Handle, tuple[Plan, str]] = {}
@@ -298,8 +314,11 @@ class PlanRunner:
                 self._chunk_rows(rows, chunks=10 if order is None else RACE_CHUNKS),
                 None if self.judges_here else reference.file,
                 order=order,
-                rivals=beaten_by,
+                rivals=no_slower(found, not_below.get(plan.key)),
                 known=known,
+                graph=not probe,
+                graph_rivals=graphs,
+                least_rows=min(rows, max(self.probes, -(-rows // LEAST_SHARE))),
             )
             running[self.executor.submit(job)] = (plan, note)
         while running:
@@ -329,6 +348,11 @@ class PlanRunner:
         if name is not None and name not in self.record.state.nodes:
             told = {k: v for k, v in done.node.items() if k != "name"}
             self.record.append(events.NodeUsed(name, told))
+
+    def _difficulty(self, reference: SplitReference) -> NDArray[np.float64] | None:
+        if not isinstance(self.task, RankedTask):
+            return None
+        return self.task.difficulty(reference.content.decoded.answers)
 
     def _order_file(self, order: NDArray[np.int64]) -> FileRef:
         import numpy as np

@@ -53,6 +53,7 @@ class TrialMaker:
             same_as=twin.number if twin else None,
             note=note,
             node=str(done.node.get("name", "")),
+            graph=model.graph or (twin.graph if twin else ""),
         )
         if model.content:
             self.by_content.setdefault(model.content, made)

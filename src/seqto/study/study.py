@@ -35,7 +35,8 @@ from seqto.record.trial import Trial
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Json, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
-from seqto.selection.objectives import can_race
+from seqto.selection.objectives import LATENCY, can_race
+from seqto.selection.racing import beats, no_slower, rivals, saw_all_samples, total_of
 from seqto.selection.recommend import recommend
 from seqto.study.examples import described
 from seqto.study.round_weights import Rounding
@@ -99,6 +100,7 @@ class Study:
             device=device,
             judged=judged,
             racing=racing and can_race(race_objectives),
+            timed=LATENCY.name in race_objectives,
             probes=probes,
             chunk=chunk,
             batch_seconds=min(0.15, timing.seconds),
@@ -155,6 +157,10 @@ class Study:
                 fresh[plan.key] = (plan, note)
         # numbers follow the order of asking, so a run that was killed within a batch repeats them
         before = len(self.order)
+        foretold: dict[str, float | None] = {}
+        if ask.latency and not ask.probe:
+            below = ask.not_below or (None,) * len(ask.plans)
+            foretold = {p.key: low for p, low in zip(ask.plans, below, strict=True)}
         if not ask.probe:
             asked_now = dict.fromkeys(p.key for p in ask.plans)
             self.order += [key for key in asked_now if key not in self.order]
@@ -169,13 +175,23 @@ class Study:
                 earlier=[] if ask.probe else [t for t in self.trials.values() if t.number < before],
                 conclude=lambda trial: self._conclude(trial, probe=ask.probe),
                 deadline=lambda: self.deadline,
+                not_below=foretold,
             )
         if ask.latency:
             asked = [p.key for p in ask.plans if p.key in known]
-            self.time([k for k in asked if known[k].latency is None and known[k].error is None])
+            self.time([k for k in asked if self._may_count(known[k], foretold.get(k), before)])
         if any(p.key not in known for p in ask.plans):
             raise OutOfBudget
         return [self._as_first_timed(known[p.key]) for p in ask.plans]
+
+    def _may_count(self, trial: Trial, not_below: float | None, before: int) -> bool:
+        """Return whether a trial wants timing: it may be on the front, by what is known of it."""
+        if trial.latency is not None or trial.loss is None or not saw_all_samples(trial):
+            return False
+        if not self.runner.racing or not_below is None:
+            return True
+        found = rivals((t for t in self.trials.values() if t.number < before), timed=True)
+        return not beats(no_slower(found, not_below), trial.size_bytes, total_of(trial.loss))
 
     def _as_first_timed(self, trial: Trial) -> Trial:
         """Return the first timing, so that a resumed search repeats its decisions."""
@@ -237,7 +253,7 @@ class Study:
         A search stops timing when its time is up; the final figures are always made. What could
         not be timed before is left out.
         """
-        keys = [k for k in keys if not self.state.has_failed(TIMING, k)]
+        keys = self._one_a_graph(k for k in keys if not self.state.has_failed(TIMING, k))
         for start in range(0, len(keys), self.clock.timing.group):
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]
@@ -251,6 +267,18 @@ class Study:
                 self.measure_footprints(chosen)
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
                 break
+
+    def _one_a_graph(self, keys: Iterable[str]) -> list[str]:
+        """Return the first trial of each graph: those with the same graph share its timing.
+
+        What runs the float model's graph is as fast as that, and is not timed.
+        """
+        chosen: dict[str, str] = {}
+        for key in keys:
+            trial = self.trials[key]
+            if not self.state.is_float_graph(trial):
+                chosen.setdefault(trial.graph or key, key)
+        return list(chosen.values())
 
     def time_baseline(self) -> Latency | None:
         found = self.clock.baseline(self.runner.float_plan)
@@ -279,8 +307,10 @@ class Study:
 
     def is_settled(self, key: str) -> bool:
         """Whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
-        times = len(self.state.timings.get(self.trials[key].number, ()))
-        return times > 1 or self.state.has_failed(TIMING, key)
+        trial = self.trials[key]
+        times = len(self.state.timings_of(trial))
+        known = times > 1 or self.state.is_float_graph(trial)
+        return known or self.state.has_failed(TIMING, key)
 
     # ------------------------------------------------------------------------------ final figures
 

@@ -19,6 +19,7 @@ from seqto.execution.jobs import (
     Timed,
     TimePlans,
 )
+from seqto.execution.latency import median_interval
 from seqto.records import Failure, Latency
 
 # of sequences, in a latency's `extra`: tokens of the timed sample (the data's median), and tokens,
@@ -132,18 +133,14 @@ def latency_from(
 ) -> Latency:
     """Medians, and the ratio round by round: a busy second slows both of its runs."""
     ours = np.asarray(candidate_ms)
-    ratios = np.sort(ours / np.asarray(float_ms))
-    n = len(ratios)
-    # binomial bounds of the median: ranks n/2 ± 1.96·√n/2
-    half = 1.96 * np.sqrt(n) / 2
-    low, high = int(max(0, np.floor(n / 2 - half))), int(min(n - 1, np.ceil(n / 2 + half)))
+    low, middle, high = median_interval(ours / np.asarray(float_ms))
     return Latency(
         median=round(float(np.median(ours)), 4),
         p90=round(float(np.percentile(ours, 90)), 4),
-        ratio=round(float(np.median(ratios)), 4),
-        ratio_low=round(float(ratios[low]), 4),
-        ratio_high=round(float(ratios[high]), 4),
-        runs=n,
+        ratio=round(middle, 4),
+        ratio_low=round(low, 4),
+        ratio_high=round(high, 4),
+        runs=len(ours),
         float_median=round(float(np.median(np.asarray(float_ms))), 4),
         throughput=None if throughput is None else round(throughput, 2),
         batch=batch,

@@ -59,6 +59,14 @@ class Classification:
         changed: NDArray[np.float64] = (~model_outputs.equal_answers(want, got)).astype(np.float64)
         return changed
 
+    def difficulty(self, reference: Answers) -> NDArray[np.float64]:
+        """Return how near the second class is to the first; 0 where the output is no scores."""
+        scores = reference.details.get("scores")
+        if scores is None or scores.shape[1] < 2:
+            return np.zeros(len(reference))
+        last = np.partition(np.asarray(scores, dtype=np.float64), -2, axis=1)
+        return np.asarray(last[:, -2] - last[:, -1])
+
     def example(self, reference: Answers, answers: Answers) -> Json:
         """Return the classes, or the first numbers, of one sample."""
         words = []

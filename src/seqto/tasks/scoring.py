@@ -203,12 +203,13 @@ class Scorer:
         order: NDArray[np.int64] | None = None,
         rivals: Sequence[tuple[int, float]] = (),
         size_bytes: int = 0,
+        least_rows: int = 0,
     ) -> None:
         self.task, self.reference, self.device, self.rows = task, reference, device, rows
         self.labels = scored_labels(task, labels, reference.rows)
         self.whole = needs_all_samples(task)  # distances follow when all samples are there
         self.order = np.arange(rows) if order is None else order
-        self.rivals, self.size_bytes = rivals, size_bytes
+        self.rivals, self.size_bytes, self.least_rows = rivals, size_bytes, least_rows
         self.seen = 0
         self.stopped = False
         self._answers: list[Answers] = []
@@ -263,7 +264,7 @@ class Scorer:
 
     def is_beaten(self) -> bool:
         """Whether a rival (bytes, summed distance) beats it for sure, whatever is still to come."""
-        if self._weights or self.whole:
+        if self._weights or self.whole or self.seen < self.least_rows:
             return False  # what is still to come may outweigh what there is
         own = (self.size_bytes, self.summed_distance)
         return not self.complete and any(

@@ -178,6 +178,15 @@ class SmoothTask(Protocol):
 
 
 @runtime_checkable
+class RankedTask(Protocol):
+    """A task that says which samples are close calls: these tell most about a candidate."""
+
+    def difficulty(self, reference: Answers) -> Floats:
+        """Return, per sample, how easily the float model's answer changes; higher is easier."""
+        ...
+
+
+@runtime_checkable
 class ResampledTask(Protocol):
     """A task that gives the scores of some samples, perhaps named twice, after work done once."""
 

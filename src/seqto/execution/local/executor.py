@@ -15,7 +15,8 @@ from seqto.execution.jobs import (
     job_to_json,
     result_from_json,
 )
-from seqto.execution.local.pool import Pool, Ticket
+from seqto.execution.local.child import Ticket
+from seqto.execution.local.pool import Pool
 from seqto.execution.local.serve import setup_to_json
 from seqto.records import Failure
 

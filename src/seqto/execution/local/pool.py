@@ -21,45 +21,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 from seqto import errors
 from seqto.errors import DeviceError, SeqtoError
-from seqto.execution.local.frames import Frame, Wire
+from seqto.execution.local.child import GRACE_S, Child, Ticket, held_bytes
+from seqto.execution.local.frames import Frame
 from seqto.execution.local.worker_process import serve
 from seqto.records import Failure, Json
 
 TICK_S = 0.2  # how often deadlines, memory and deaths are looked at
-
-
-GRACE_S = 2.0  # how long a worker may take to die or to leave
-
-
-LAST_OUTPUT_BYTES = 1000  # of stdout and stderr that a failure quotes
-
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """A promise for one job: when done it has a result or a failure."""
-
-    job: Json
-    number: int
-    result: Json | None = None
-    failure: Failure | None = None
-    seconds: float = 0.0  # from its start in a worker, not from its submission
-    done: bool = False
-    note: Json = field(default_factory=dict)  # what its messages have said so far
-    stopping: bool = False
 
 
 class Pool:
@@ -84,7 +61,7 @@ class Pool:
         self._setup_timeout_s = setup_timeout_s
         self._memory_bytes = memory_bytes
         self._selector = selectors.DefaultSelector()
-        self._workers: list[_Worker] = []
+        self._workers: list[Child] = []
         self._queue: deque[Ticket] = deque()
         self._finished: list[Ticket] = []
         self._submitted = 0
@@ -185,18 +162,18 @@ class Pool:
             if ticket.stopping:
                 self._send(worker, "stop")
         while starting < len(self._queue) and len(self._workers) < self.size:
-            worker = _Worker(self._target)
+            worker = Child(self._target)
             self._workers.append(worker)
             self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)
             self._selector.register(worker.output_fd, selectors.EVENT_READ, worker)
             self._send(worker, "setup", self._setup)
             starting += 1
 
-    def _send(self, worker: _Worker, kind: str, body: Json | None = None) -> None:
+    def _send(self, worker: Child, kind: str, body: Json | None = None) -> None:
         worker.wire.queue(Frame(kind, body or {}))
         self._flush(worker)
 
-    def _flush(self, worker: _Worker) -> None:
+    def _flush(self, worker: Child) -> None:
         events = selectors.EVENT_READ
         with contextlib.suppress(ConnectionError):  # it died: reading finds out, and tells why
             if not worker.wire.flush(socket.MSG_DONTWAIT):
@@ -206,7 +183,7 @@ class Pool:
     def _poll(self, timeout_s: float) -> None:
         """Serve what is ready, then check deadlines, memory and deaths."""
         for key, mask in self._selector.select(timeout_s):
-            worker: _Worker = key.data
+            worker: Child = key.data
             if worker not in self._workers:
                 continue  # ended a moment ago, in this very loop
             if key.fileobj == worker.output_fd:
@@ -223,7 +200,7 @@ class Pool:
             for worker in list(self._workers):
                 self._check_health(worker, now)
 
-    def _read_frame(self, worker: _Worker) -> bool:
+    def _read_frame(self, worker: Child) -> bool:
         """Serve one frame; False when none was complete."""
         worker.heard_at = time.monotonic()
         try:
@@ -255,7 +232,7 @@ class Pool:
         for worker in self._workers:
             worker.heard_at += seconds
 
-    def _check_health(self, worker: _Worker, now: float) -> None:
+    def _check_health(self, worker: Child, now: float) -> None:
         if worker.has_exited():
             while self._read_frame(worker):  # its last frames may still be in the socket
                 pass
@@ -266,12 +243,12 @@ class Pool:
         if (worker.ticket or not worker.ready) and now - worker.heard_at > limit_s:
             self._ended_for(worker, "timeout", f"no sign of life for {limit_s:g} s")
         elif self._memory_bytes is not None:
-            held = _held_bytes(worker.pid)
+            held = held_bytes(worker.pid)
             if held > self._memory_bytes:
                 cap = f"the cap of {self._memory_bytes / 1e6:.0f} MB"
                 self._ended_for(worker, "memory", f"{held / 1e6:.0f} MB held, above {cap}")
 
-    def _lost(self, worker: _Worker) -> None:
+    def _lost(self, worker: Child) -> None:
         deadline = time.monotonic() + GRACE_S
         while not worker.has_exited() and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -280,11 +257,11 @@ class Pool:
         how = f"died with {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
         self._fail_job_of(worker, "crash", f"worker {how if exited else 'closed its channel'}")
 
-    def _ended_for(self, worker: _Worker, stage: str, what: str) -> None:
+    def _ended_for(self, worker: Child, stage: str, what: str) -> None:
         self._end(worker)
         self._fail_job_of(worker, stage, f"worker was killed: {what}")
 
-    def _fail_job_of(self, worker: _Worker, stage: str, what: str) -> None:
+    def _fail_job_of(self, worker: Child, stage: str, what: str) -> None:
         output = worker.last_output()
         message = f"{what}; last output: {output}" if output else f"{what}; no output"
         if worker.ticket:
@@ -293,7 +270,7 @@ class Pool:
             raise DeviceError(f"setting up {self._target}: {message}", stage=stage)
 
     def _finish(
-        self, worker: _Worker, *, result: Json | None = None, failure: Failure | None = None
+        self, worker: Child, *, result: Json | None = None, failure: Failure | None = None
     ) -> None:
         ticket = worker.ticket
         if ticket is None:
@@ -303,132 +280,12 @@ class Pool:
         worker.ticket = None
         self._finished.append(ticket)
 
-    def _end(self, worker: _Worker) -> int:
+    def _end(self, worker: Child) -> int:
         self._workers.remove(worker)
         self._selector.unregister(worker.wire.socket)
         with contextlib.suppress(KeyError):  # gone already when its stderr has ended
             self._selector.unregister(worker.output_fd)
         return worker.end()
-
-
-class _Worker:
-    """One worker process as main sees it."""
-
-    def __init__(self, target: str) -> None:
-        ours, theirs = socket.socketpair()
-        sentry_fd, self._lifeline_fd = os.pipe()  # nothing is written: its end is the message
-        self.output_fd, stderr_fd = os.pipe()
-        os.set_blocking(self.output_fd, False)
-        command = [sys.executable, "-P", "-u", "-m", "seqto.execution.local.pool", target]
-        command += [str(theirs.fileno()), str(sentry_fd), str(os.getpid())]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stderr_fd,
-                stderr=stderr_fd,
-                pass_fds=(theirs.fileno(), sentry_fd),
-                start_new_session=True,  # Ctrl-C in the terminal is main's alone
-                env=_environment(os.environ),
-            )
-        finally:
-            theirs.close()
-            os.close(sentry_fd)
-            os.close(stderr_fd)
-        self.pid = self._process.pid
-        self.wire = Wire(ours)
-        self.ready = False
-        self.ticket: Ticket | None = None
-        self.has_served = False  # got a job at least once
-        self.began_at = self.heard_at = time.monotonic()
-        self._output = b""
-
-    def begin(self, ticket: Ticket) -> None:
-        """Take a job; what was written before is not its output."""
-        self.drain_output()
-        self._output = b""
-        self.ticket, self.has_served = ticket, True
-        self.began_at = self.heard_at = time.monotonic()
-
-    def drain_output(self) -> bool:
-        """Drain stdout and stderr, keep the end; False when nobody writes there any more."""
-        while True:
-            try:
-                chunk = os.read(self.output_fd, 1 << 16)
-            except BlockingIOError:
-                return True
-            if not chunk:
-                return False
-            self._output = (self._output + chunk)[-LAST_OUTPUT_BYTES:]
-
-    def last_output(self) -> str:
-        return self._output.decode("utf-8", "replace").strip()
-
-    def has_exited(self) -> bool:
-        """Looks without reaping: while unreaped, the group's number belongs to nobody else."""
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13
-            return self._process.poll() is not None
-        try:
-            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self.pid, how) is not None
-        except ChildProcessError:
-            return True
-
-    def end(self) -> int:
-        """Kill the whole group, reap, close; returns the exit code (minus the signal)."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
-            self._process.wait(GRACE_S)
-        self.drain_output()
-        self.wire.socket.close()
-        os.close(self.output_fd)
-        os.close(self._lifeline_fd)
-        code = self._process.returncode
-        return -int(signal.SIGKILL) if code is None else code
-
-
-def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The worker finds what main finds, in the same order; `-P` keeps its own guesses out.
-
-    Workers share the cores, so that numpy's own threads would only get in each other's way.
-    """
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**one, **environment, "PYTHONPATH": path}
-
-
-def _held_bytes(pid: int) -> int:
-    """Memory of a process and its descendants that the system cannot take back.
-
-    Resident minus file-backed: the memory-mapped samples, which all workers share, do not count.
-    Only Linux tells the two apart; elsewhere all that is resident counts.
-    """
-    if not os.path.exists("/proc/self/statm"):
-        return _resident_bytes(pid)
-    try:
-        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return 0
-    held = (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
-    for task in tasks:
-        with contextlib.suppress(OSError):  # a thread that has just ended
-            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-            held += sum(_held_bytes(int(child)) for child in children)
-    return held
-
-
-def _resident_bytes(pid: int) -> int:
-    import psutil
-
-    held = 0
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):  # it has just ended
-                held += one.memory_info().rss
-    return held
 
 
 def _signal_name(number: int) -> str:

@@ -38,7 +38,7 @@ from seqto.schemes.scheme import Scheme
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.culprits import culprits, without
-from seqto.search.strategies.latency_fit import float_ms, with_fitted_latency
+from seqto.search.strategies.latency_fit import float_ms, lowest_ratio, with_fitted_latency
 from seqto.search.strategies.noise_model import (
     Descent,
     NoiseModel,
@@ -95,24 +95,30 @@ class Frontier:
         model = with_fitted_latency(profiled, known.values())
         swept = self._sweeps(model)
         chosen = self._spread(model, [float_model.with_schemes(p) for p in swept], known)
-        yield from self._run([(p, f"swept {i + 1}") for i, p in enumerate(chosen)], known)
+        named = [(p, f"swept {i + 1}") for i, p in enumerate(chosen)]
+        yield from self._run(named, known, model)
         squeezed = self._squeezed(model, swept, known, float_model)
-        yield from self._run(squeezed, known)
+        yield from self._run(squeezed, known, model)
         for number in range(self.rounds):
             model = with_fitted_latency(profiled, known.values())
             plans = target_plans(
                 model, known, float_model, tolerance=self.tolerance, timed=self.timed
             )
             plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
-            yield from self._run([(p, f"round {number + 1}: {n}") for p, n in plans], known)
+            named = [(p, f"round {number + 1}: {n}") for p, n in plans]
+            yield from self._run(named, known, model)
         if self.timed:
             model = with_fitted_latency(profiled, known.values())
             plans = bisect_fastest(model, known, float_model, tolerance=self.tolerance)
-            yield from self._run(plans, known)
+            yield from self._run(plans, known, model)
 
     def _run(
-        self, plans: Sequence[tuple[Plan, str]], known: dict[str, Trial]
+        self,
+        plans: Sequence[tuple[Plan, str]],
+        known: dict[str, Trial],
+        model: NoiseModel | None = None,
     ) -> Generator[Ask, Answers, None]:
+        """Ask for plans that are not known; `model` foretells their times."""
         first = {plan.key: (plan, note) for plan, note in reversed(plans)}
         fresh = [first[k] for k in dict.fromkeys(p.key for p, _ in plans) if k not in known]
         for start in range(0, len(fresh), self.ask):
@@ -121,6 +127,7 @@ class Frontier:
                 tuple(p for p, _ in batch),
                 tuple(n for _, n in batch),
                 latency=need_timing(self.objectives),
+                not_below=tuple(lowest_ratio(model, known.values(), p) for p, _ in batch),
             )
             trials = yield asked
             known.update({t.plan.key: t for t in trials})

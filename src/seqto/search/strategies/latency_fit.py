@@ -28,12 +28,38 @@ RATIO_ERROR = 0.04  # how far a measured ratio is off, usually
 FACTOR_ERROR = 0.3  # how far a profile is off, usually
 
 
+LEAST_TIMED = 4  # trials: fewer do not tell how far predictions are off
+
+
 CHANGE_SHARE = 0.5  # of a layer's mean time: what a change between layouts may well cost
 
 
 def float_ms(space: Space) -> float:
     """The profiled time of the float model."""
     return sum(space.latency_of.get((x.name, FP32), 0.0) for x in space.layers)
+
+
+def lowest_ratio(model: NoiseModel | None, trials: Iterable[Trial], plan: Plan) -> float | None:
+    """Return the ratio to float's time that a plan will not undercut, with 97.5 % confidence.
+
+    How far predictions are off is taken from the trials that were timed; None where nothing is
+    known. `model` has the times that were fitted to them.
+    """
+    if model is None or float_ms(model.space) <= 0 or not _is_priced(model.space, plan):
+        return None
+    errors = [
+        t.latency.ratio - _predicted(model, t.plan)
+        for t in trials
+        if t.latency is not None and _is_priced(model.space, t.plan)
+    ]
+    if len(errors) < LEAST_TIMED:
+        return None
+    error = max(RATIO_ERROR, float(np.sqrt(np.mean(np.square(errors)))))
+    return _predicted(model, plan) - 1.96 * error
+
+
+def _predicted(model: NoiseModel, plan: Plan) -> float:
+    return model.prices(scheme_by_layer(model.space, plan))[2] / float_ms(model.space)
 
 
 def with_fitted_latency(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seqto.assembly.node_notes import with_node_notes
 from seqto.assembly.rebuild import rebuild
 from seqto.config import Settings, make, read_toml
 from seqto.errors import ConfigError, JournalError, PlanError
@@ -355,12 +356,18 @@ def read_report(folder: str | Path) -> Json:
 
 
 def export(
-    folder: str | Path, output: str | Path, *, trial: int | None = None, pick: str | None = None
+    folder: str | Path,
+    output: str | Path,
+    *,
+    trial: int | None = None,
+    pick: str | None = None,
+    exact: bool = False,
 ) -> SavedModel:
-    """Rebuild the model of a trial of a run, bit for bit.
+    """Rebuild the model of a trial of a run.
 
     `pick` names a recommended one as the report does; without it and `trial`, it is the goal's,
-    where the run has a goal, else the balanced one.
+    where the run has a goal, else the balanced one. Each node gets a note with the scheme of its
+    layer, which Netron shows; `exact` leaves them out: the file is bit for bit the measured one.
     """
     source, path = Path(folder), given_path(output, "output")
     check_output(path, source)
@@ -371,6 +378,8 @@ def export(
         raise ConfigError(f"no trial {number} in {source}: {there}")
     chosen = state.trials[number]
     data = rebuild(source, chosen.to_json())
+    if not exact and state.header is not None:
+        data = with_node_notes(data, chosen.plan, state.header.layers)
     return _save(path, data, [source], layers=len(chosen.plan.schemes), trial=number)
 
 

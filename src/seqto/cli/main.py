@@ -216,8 +216,10 @@ def export(options: argparse.Namespace) -> int:
 
     source, output = read_path(options.source, "source"), given_path(options.output, "--output")
     if not (source / JOURNAL).is_file():
-        if options.trial is not None or options.pick is not None:
-            raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
+        if options.trial is not None or options.pick is not None or options.exact:
+            raise ConfigError(
+                f"{shown(source)} is no run folder: --trial, --pick and --exact need one"
+            )
         return _quantize(options, output)
     given = overrides_from(options)
     if given:
@@ -225,8 +227,7 @@ def export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
-    pick = "balanced" if options.pick is None else options.pick
-    saved = api.export(source, output, trial=options.trial, pick=pick)
+    saved = api.export(source, output, trial=options.trial, pick=options.pick, exact=options.exact)
     print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
     return 0
 

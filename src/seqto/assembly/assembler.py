@@ -41,6 +41,7 @@ class Assembled:
     content: str  # sha256 without the metadata: what two plans with the same effect share
     opset: int
     saturated_biases: Mapping[str, int]
+    may_saturate: tuple[str, ...] = ()  # layers whose products may exceed 16 bits (schemes/pairs)
 
 
 class Assembler:
@@ -195,7 +196,9 @@ class Assembler:
         digest = hashlib.sha256(data).hexdigest()
         # what the user gets of a bundle is one file a component
         size = sum(component.ByteSize() for component in split(proto).values()) or len(data)
-        return Assembled(data, size, digest, content, opset, writer.saturated)
+        return Assembled(
+            data, size, digest, content, opset, writer.saturated, tuple(writer.may_saturate)
+        )
 
     def _compact_plan(self, plan: Plan) -> str:
         """The plan in few bytes: scheme code → positions of its layers in graph order."""

@@ -384,6 +384,15 @@ def _add_within(group: Any) -> None:
 
 def _add_option(group: Any, option: Option, *, shown: bool = True) -> None:
     text = f"{option.help} (default: {option.default})"
+    if option.type is bool:
+        group.add_argument(
+            option.name,
+            dest=option.setting,
+            action="store_const",
+            const=True,
+            help=text if shown else argparse.SUPPRESS,
+        )
+        return
     group.add_argument(
         option.name,
         dest=option.setting,

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from seqto.assembly import rounded_weights
 from seqto.assembly.plan import Plan
@@ -29,8 +29,9 @@ from seqto.record.events import (
     SchemesTried,
 )
 from seqto.records import CALIBRATION, Failure, Json, Layer, LayerError
+from seqto.schemes.part import PartScheme
 from seqto.schemes.scheme import FP32, Scheme
-from seqto.schemes.types import INT_TYPES, Arithmetic
+from seqto.schemes.types import INT_TYPES, S8, Arithmetic
 from seqto.search import choices, support
 from seqto.search.choices import Choices, NotOffered
 from seqto.search.latency_table import latency_table, profile_plans
@@ -60,6 +61,9 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     tested = study.state.int8_products
     exact = tested is not None and tested.result == EXACT
     menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
+    if settings.constraints.portable:
+        menu, dependent = _portable(menu, workspace)
+        refused += dependent
     _note_refusals(study, [*refused, *_stay_float(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
@@ -85,6 +89,28 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         float_bytes=setup.fetched.size_bytes(),
         exact_products=exact,
     )
+
+
+def _portable(
+    menu: Choices, workspace: Workspace
+) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
+    """The menu without what the weights themselves show to saturate on some CPUs; and that.
+
+    The types have ruled out most of it; they do not tell of groups with several outputs.
+    """
+    kept: dict[str, tuple[Scheme, ...]] = {}
+    gone: dict[str, list[str]] = {}
+    for layer in workspace.layers:
+        schemes = menu[layer.name]
+        for scheme in schemes:
+            if scheme.weight is S8 and scheme.arithmetic is not Arithmetic.FLOAT:
+                part = cast(PartScheme, scheme).part(
+                    layer, workspace.assembler, input_scale=1.0, correct_bias=False
+                )
+                if part.may_saturate:
+                    gone.setdefault(str(scheme), []).append(layer.name)
+        kept[layer.name] = tuple(s for s in schemes if layer.name not in gone.get(str(s), ()))
+    return kept, [NotOffered(c, choices.NOT_PORTABLE, tuple(names)) for c, names in gone.items()]
 
 
 def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:

@@ -25,7 +25,8 @@ from seqto.errors import ConfigError, SeqtoError
 from seqto.files import given_path, read_path, shown
 
 if TYPE_CHECKING:
-    from seqto.api import Result
+    from seqto.api import Result, SavedModel
+    from seqto.records import Json
     from seqto.study.setup import RunSetup
 
 EXIT_BAD_INPUT = 2
@@ -236,6 +237,8 @@ def export(options: argparse.Namespace) -> int:
             raise ConfigError(
                 f"{shown(source)} is no run folder: --trial, --pick and --exact need one"
             )
+        if options.card is not None:
+            raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
         return _quantize(options, output)
     given = overrides_from(options)
     if given:
@@ -243,10 +246,62 @@ def export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
+    if options.card is not None:
+        if options.exact:
+            raise ConfigError(
+                "--card writes into the model's metadata, --exact changes nothing of it: "
+                "leave one of them out"
+            )
+        return _export_with_card(options, source, output)
     saved = api.export(source, output, trial=options.trial, pick=options.pick, exact=options.exact)
-    print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
-    if saved.holds:
-        print(saved.holds)
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json)
+    return 0
+
+
+def _export_with_card(options: argparse.Namespace, source: Path, output: Path) -> int:
+    from seqto import api
+
+    saved, card = api.export_with_card(
+        source, output, card=options.card or None, trial=options.trial, pick=options.pick
+    )
+    more = {"card": str(card)}
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json, more=more)
+    if not options.json:
+        print(f"card → {card}")
+    return 0
+
+
+def _print_saved(
+    saved: SavedModel, output: Path, what: str, *, as_json: bool, more: Json | None = None
+) -> None:
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(saved), **(more or {})}))
+    else:
+        print(f"{what}: {saved.size_bytes:,} bytes → {output}")
+        if saved.holds:
+            print(saved.holds)
+
+
+def push(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.text import size
+
+    done = api.push(
+        options.folder,
+        options.repo,
+        trial=options.trial,
+        pick=options.pick,
+        public=options.public,
+        replace_card=options.replace_card,
+        dry_run=options.dry_run,
+    )
+    if options.json:
+        print(json.dumps(dataclasses.asdict(done)))
+        return 0
+    for file in done.files:
+        print(f"{file['name']}  {size(file['size_bytes'])}")
+    verb = "would be uploaded" if done.url is None else "uploaded"
+    print(f"trial {done.trial}: {verb} to {done.repo}{'' if done.url is None else f': {done.url}'}")
     return 0
 
 
@@ -255,8 +310,7 @@ def _quantize(options: argparse.Namespace, output: Path) -> int:
     from seqto.cli.settings import overrides_from
 
     saved = api.quantize(options.source, output, settings=overrides_from(options))
-    print(f"{saved.layers} layers quantized: {saved.size_bytes:,} bytes → {output}")
-    print(saved.holds)
+    _print_saved(saved, output, f"{saved.layers} layers quantized", as_json=options.json)
     return 0
 
 
@@ -362,6 +416,7 @@ COMMANDS = {
     "diagnose": diagnose,
     "report": report,
     "export": export,
+    "push": push,
     "compare": compare,
     "serve": serve,
     "devices": devices,

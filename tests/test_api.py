@@ -28,7 +28,7 @@ def test_a_run_is_exported_compared_and_reported(tmp_path: Path) -> None:
     assert seqto.compare(run, run)["worse"] == []
     assert api.read_report(run) == json.loads((run / "report.json").read_text())
     (run / "report.json").unlink()
-    assert api.report(run).recommended == result.recommended
+    assert api.write_report(run).recommended == result.recommended
     assert (run / "report.json").is_file()
 
 
@@ -64,7 +64,7 @@ def test_several_models_for_one_call_are_refused_with_the_command_that_takes_the
 ) -> None:
     for name in ("a", "b"):
         nets.save(nets.residual(uneven=True), tmp_path / f"{name}.onnx")
-    with pytest.raises(ConfigError, match="`seqto tune` takes several"):
+    with pytest.raises(ConfigError, match="tune_models, which takes several"):
         seqto.tune(tmp_path, out=tmp_path / "run", data__random=9)
 
 

@@ -132,7 +132,7 @@ def test_a_config_to_begin_with_can_be_tuned_as_it_is(
 
 def test_a_config_for_given_data_names_them(tmp_path: Path) -> None:
     runs.write_config(tmp_path)
-    setup = api.init(
+    described = api.init(
         tmp_path / "net.onnx", tmp_path / "own.toml", data=("arrays", str(tmp_path / "samples.npz"))
     )
-    assert len(setup.data) == 110
+    assert described.samples["there"] == 110

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import runs
+from seqto.api.several import TimeShare
 from seqto.cli.main import EXIT_SOME_FAILED, main
-from seqto.cli.several import TimeShare
 from seqto.study import open_executor
 from seqto.testing.fakes import InlineExecutor
 

@@ -12,7 +12,7 @@ import pytest
 import nets
 from picture_files import write_labelled, write_pictures
 from seqto import tune
-from seqto.api import report as seqto_report
+from seqto.api import write_report as seqto_report
 from seqto.errors import ConfigError
 from seqto.report import wording
 

@@ -1,4 +1,4 @@
-"""The commands: parse, call api.py, print.
+"""The commands: parse, call one function of seqto.api, print.
 
 It catches SeqtoError and nothing else: anything else is a bug and shows itself. Exit codes: 0 done,
 2 bad input, 3 no trial meets the goal (or a comparison got worse), 130 Ctrl-C. What a command
@@ -16,6 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ from seqto.errors import ConfigError, SeqtoError
 from seqto.files import given_path, read_path, shown
 
 if TYPE_CHECKING:
-    from seqto.api import Result
+    from seqto.api import Result, SavedModel
+    from seqto.records import Json
     from seqto.study.setup import RunSetup
 
 EXIT_BAD_INPUT = 2
@@ -109,82 +111,97 @@ def print_version() -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
-    from seqto.cli.settings import settings_from
-    from seqto.cli.several import tune_each
-    from seqto.record.own_files import check_run_folder
-    from seqto.study.setup import make_each
-
-    settings, out = settings_from(options), given_path(options.out, "--out")
-    each = make_each(settings, options.models, out=out)
-    if len(each) > 1 and not options.dry_run:
-        with _live_page(options, out):
-            done = tune_each(settings, each, out=out, as_json=options.json)
-        return _several_done(done, as_json=options.json)
-    setups = [setup for _, setup in each if not isinstance(setup, SeqtoError)]
-    for _, problem in each:
-        if isinstance(problem, SeqtoError):
-            raise problem
-    for setup in setups:  # all of them before the first is begun
-        check_run_folder(setup.out)
-    if options.dry_run:
-        from seqto.cli.dry_run import describe
-
-        for setup in setups:
-            print(describe(setup))
-        return 0
-    return _exit_code([_tuned(options, setup) for setup in setups])
-
-
-def _several_done(done: Sequence[tuple[str, Result | SeqtoError]], *, as_json: bool) -> int:
-    """Print the table of several models; return 4 where some of them could not be tuned."""
+    from seqto import api
+    from seqto.cli.progress import watch
+    from seqto.cli.settings import overrides_from
+    from seqto.report import wording
     from seqto.report.terminal import runs_table
 
-    failed = {name: str(found) for name, found in done if isinstance(found, SeqtoError)}
-    results = [found for _, found in done if not isinstance(found, SeqtoError)]
-    if not as_json:
-        _print(runs_table([(r.folder, r.report) for r in results], failed=list(failed)))
-    for name, message in failed.items():
-        print(f"seqto: {name}: {message}", file=sys.stderr)
-    code = _exit_code(results)
-    return EXIT_SOME_FAILED if failed else code
+    out = given_path(options.out, "--out")
+    given: dict[str, Any] = {"config": options.config, "settings": overrides_from(options)}
+    if options.dry_run:
+        for described in api.dry_run(options.models, out=out, **given):
+            print(described)
+        return 0
+
+    def watched(setup: RunSetup) -> AbstractContextManager[RunSetup]:
+        quiet = options.quiet or setup.out != out  # of several, a line each when they are done
+        return watch(setup, quiet=quiet, as_json=options.json)
+
+    def finished(result: Result) -> None:
+        if Path(result.folder) == out:
+            _print_result(result, as_json=options.json)
+        elif not options.json:
+            name = Path(result.folder).name
+            print(f"seqto: {name}: {wording.recommendation(result.report)}", file=sys.stderr)
+
+    with _live_page(options, out):
+        results = api.tune_models(
+            options.models, out=out, watch=watched, finished=finished, **given
+        )
+    if len(results.outcomes) > 1 and not options.json:
+        rows = [(r.folder, r.report) for r in results.done.values()]
+        _print(runs_table(rows, failed=list(results.failed)))
+    for sentence in results.not_written:
+        print(f"seqto: {sentence}", file=sys.stderr)
+    for name, error in results.failed.items():
+        print(f"seqto: {name}: {error}", file=sys.stderr)
+    code = _exit_code(list(results.done.values()))
+    return EXIT_SOME_FAILED if results.failed else code
 
 
 def demo(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.cli.progress import watch
     from seqto.cli.settings import overrides_from
-    from seqto.demo.run import demo_setup
 
-    setup = demo_setup(given_path(options.out, "--out"), overrides_from(options))
-    return _exit_code([_tuned(options, setup)])
+    out = given_path(options.out, "--out")
+    with _live_page(options, out):
+        result = api.run_demo(
+            out,
+            settings=overrides_from(options),
+            watch=lambda setup: watch(setup, quiet=options.quiet, as_json=options.json),
+        )
+    _print_result(result, as_json=options.json)
+    return _exit_code([result])
 
 
 def analyze(options: argparse.Namespace) -> int:
-    from seqto.api import run_analyze
+    from seqto import api
+    from seqto.cli.settings import overrides_from
     from seqto.report.terminal import layers_table
 
-    for setup in _setups(options):
-        report = run_analyze(setup)
+    given = overrides_from(options)
+    found = api.analyze_models(
+        options.models, out=options.out, config=options.config, settings=given
+    )
+    for folder, report in found.items():
         if options.json:
             print(json.dumps(report["model"]["layers"]))
         else:
             _print(layers_table(report))
-            print(f"written: {setup.out / 'analysis.json'}, {setup.out / 'plots'}")
+            print(f"written: {Path(folder) / 'analysis.json'}, {Path(folder) / 'plots'}")
     return 0
 
 
 def diagnose(options: argparse.Namespace) -> int:
-    from seqto.api import run_diagnose
+    from seqto import api
+    from seqto.cli.settings import overrides_from
     from seqto.report.diagnosis import build_diagnosis
     from seqto.report.terminal_diagnosis import diagnosis_summary
 
-    for setup in _setups(options):
-        findings = run_diagnose(setup)
+    given = overrides_from(options)
+    found = api.diagnose_models(
+        options.models, out=options.out, config=options.config, settings=given
+    )
+    for folder, findings in found.items():
         if options.json:
             print(json.dumps(findings))
         else:
             diagnosis = build_diagnosis(findings)
             assert diagnosis is not None
             _print(diagnosis_summary(diagnosis))
-            print(f"written: {setup.out / 'diagnosis.json'}")
+            print(f"written: {Path(folder) / 'diagnosis.json'}")
     return 0
 
 
@@ -194,7 +211,7 @@ def report(options: argparse.Namespace) -> int:
 
     folder = str(options.folder)
     if options.format == "all":
-        result = api.report(folder, examples=not options.no_examples)
+        result = api.write_report(folder, examples=not options.no_examples)
         _print(terminal.summary(result.report, folder=folder))
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)
@@ -218,6 +235,8 @@ def export(options: argparse.Namespace) -> int:
     if not (source / JOURNAL).is_file():
         if options.trial is not None or options.pick is not None:
             raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
+        if options.card is not None:
+            raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
         return _quantize(options, output)
     given = overrides_from(options)
     if given:
@@ -225,9 +244,57 @@ def export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
-    pick = "balanced" if options.pick is None else options.pick
-    saved = api.export(source, output, trial=options.trial, pick=pick)
-    print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
+    if options.card is not None:
+        return _export_with_card(options, source, output)
+    saved = api.export(source, output, trial=options.trial, pick=options.pick)
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json)
+    return 0
+
+
+def _export_with_card(options: argparse.Namespace, source: Path, output: Path) -> int:
+    from seqto import api
+
+    saved, card = api.export_with_card(
+        source, output, card=options.card or None, trial=options.trial, pick=options.pick
+    )
+    more = {"card": str(card)}
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json, more=more)
+    if not options.json:
+        print(f"card → {card}")
+    return 0
+
+
+def _print_saved(
+    saved: SavedModel, output: Path, what: str, *, as_json: bool, more: Json | None = None
+) -> None:
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(saved), **(more or {})}))
+    else:
+        print(f"{what}: {saved.size_bytes:,} bytes → {output}")
+        if saved.holds:
+            print(saved.holds)
+
+
+def push(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.text import size
+
+    done = api.push(
+        options.folder,
+        options.repo,
+        trial=options.trial,
+        pick=options.pick,
+        public=options.public,
+        replace_card=options.replace_card,
+        dry_run=options.dry_run,
+    )
+    if options.json:
+        print(json.dumps(dataclasses.asdict(done)))
+        return 0
+    for file in done.files:
+        print(f"{file['name']}  {size(file['size_bytes'])}")
+    verb = "would be uploaded" if done.url is None else "uploaded"
+    print(f"trial {done.trial}: {verb} to {done.repo}{'' if done.url is None else f': {done.url}'}")
     return 0
 
 
@@ -235,9 +302,8 @@ def _quantize(options: argparse.Namespace, output: Path) -> int:
     from seqto import api
     from seqto.cli.settings import overrides_from
 
-    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
-    saved = api.quantize(options.source, output, **given)
-    print(f"{saved.layers} layers quantized: {saved.size_bytes:,} bytes → {output}")
+    saved = api.quantize(options.source, output, settings=overrides_from(options))
+    _print_saved(saved, output, f"{saved.layers} layers quantized", as_json=options.json)
     return 0
 
 
@@ -253,13 +319,10 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def serve(options: argparse.Namespace) -> int:
-    from seqto.report.live import start
+    from seqto import api
 
-    folder = read_path(options.folder, "folder")
-    if not folder.is_dir():
-        raise ConfigError(f"{shown(folder)} is no folder")
-    server = start(folder, port=options.port)
-    print(f"http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
+    server = api.serve(options.folder, port=options.port)
+    print(f"{server.url}  (Ctrl-C ends it)", flush=True)
     try:
         server.wait()
     except KeyboardInterrupt:
@@ -271,9 +334,10 @@ def devices(_options: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from seqto.devices.available import NOT_BUILT_IN, usable_devices
+    from seqto import api
+    from seqto.devices.available import NOT_BUILT_IN
 
-    found = usable_devices()
+    found = api.list_devices()
     table = Table("device", "usable", "why")
     # as text: brackets in a reason ("seqto[tvm]") are no markup
     for name, usable, reason in sorted(found, key=lambda row: not row[1]):
@@ -288,14 +352,13 @@ def devices(_options: argparse.Namespace) -> int:
 
 def init(options: argparse.Namespace) -> int:
     from seqto import api
-    from seqto.cli.dry_run import describe
     from seqto.cli.settings import data_source
 
     path = given_path(options.output, "--output")
     data = data_source(options.data) if options.data else None
-    setup = api.init(options.model, path, data=data)
+    described = api.init(options.model, path, data=data)
     print(f"written: {path}")
-    print(describe(setup))
+    print(described)
     print(f"next: seqto tune --config {path} --out runs/{path.stem}")
     return 0
 
@@ -305,8 +368,8 @@ def check(options: argparse.Namespace) -> int:
     from seqto.cli.settings import overrides_from
     from seqto.report.checked import checked_json, checked_lines
 
-    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
-    found = api.check(options.model, against=options.against, config=options.config, **given)
+    given = overrides_from(options)
+    found = api.check(options.model, against=options.against, config=options.config, settings=given)
     print(json.dumps(checked_json(found)) if options.json else "\n".join(checked_lines(found)))
     return EXIT_GATE if found.missed else 0
 
@@ -316,14 +379,13 @@ def apply(options: argparse.Namespace) -> int:
     from seqto.cli.settings import overrides_from
     from seqto.report.wording import measured_sentence
 
-    given = {key.replace(".", "__"): value for key, value in overrides_from(options).items()}
     done = api.apply(
         options.folder,
         options.model,
         given_path(options.output, "--output"),
         trial=options.trial,
         pick=options.pick,
-        **given,
+        settings=overrides_from(options),
     )
     print(f"{measured_sentence(done.report, done.trial)}")
     saved = done.saved
@@ -347,6 +409,7 @@ COMMANDS = {
     "diagnose": diagnose,
     "report": report,
     "export": export,
+    "push": push,
     "compare": compare,
     "serve": serve,
     "devices": devices,
@@ -360,32 +423,14 @@ COMMANDS = {
 # ------------------------------------------------------------------------------- common parts
 
 
-def _setups(options: argparse.Namespace) -> list[RunSetup]:
-    """One set-up for each model that is named."""
-    from seqto.cli.settings import settings_from
-    from seqto.study.setup import make_setups
+def _print_result(result: Result, *, as_json: bool) -> None:
+    from seqto.report.terminal import summary
 
-    out = given_path(options.out, "--out")
-    return make_setups(settings_from(options), options.models, out=out)
-
-
-def _tuned(options: argparse.Namespace, setup: RunSetup) -> Result:
-    from seqto.api import run_tune
-    from seqto.cli.progress import watch
-
-    with (
-        watch(setup, quiet=options.quiet, as_json=options.json) as watched,
-        _live_page(options, setup.out),
-    ):
-        result = run_tune(watched)
-    if options.json:
+    if as_json:
         line = {"event": "result", "folder": result.folder, "recommended": result.recommended}
         print(json.dumps({**line, "front": list(result.front)}))
     else:
-        from seqto.report.terminal import summary
-
         _print(summary(result.report, folder=result.folder))
-    return result
 
 
 @contextlib.contextmanager

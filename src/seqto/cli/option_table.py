@@ -70,6 +70,15 @@ OPTIONS: tuple[Option, ...] = (
         type=int,
     ),
     Option(
+        "--portable",
+        "constraints.portable",
+        "",
+        "the same answers on every kind of CPU: nothing that saturates without VNNI",
+        "no",
+        QUANTIZATION,
+        type=bool,
+    ),
+    Option(
         "--strategy", "search.strategy", "NAME", "frontier, stepwise or evolve", "frontier", SEARCH
     ),
     Option(

@@ -275,6 +275,11 @@ class ConstraintSettings:
     max_opset: int | None = _help("highest opset of the result")
     contrib_ops: bool = _help("operators that only ONNX Runtime has may be written", False)
     batch_invariant: bool = _help("no answer may depend on what else is in the batch", False)
+    portable: bool = _help(
+        "no answer may depend on the CPU: no products that saturate without VNNI",
+        False,
+        resume=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ one from the table of objectives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -179,6 +179,10 @@ def short_latency(row: Row) -> str:
     return "1×" if row.trial is None and row.latency else short_speed(row.latency or None)
 
 
+def layers_text(layers: Sequence[str]) -> str:
+    return "no layer" if not layers else "1 layer" if len(layers) == 1 else f"{len(layers)} layers"
+
+
 COLUMNS = (
     Column(
         "trial",
@@ -258,6 +262,14 @@ COLUMNS = (
         lambda row: row.of_trial("node"),
         lambda row: row.of_trial("node") or "–",
         shown=lambda report: bool(report["nodes"]),
+    ),
+    Column(
+        "may_saturate",
+        "may saturate elsewhere",
+        frozenset({Place.CSV, Place.PAGE}),
+        lambda row: None if (n := row.of_trial("may_saturate")) is None else len(n),
+        lambda row: "–" if (n := row.of_trial("may_saturate")) is None else layers_text(n),
+        shown=lambda report: any(t["may_saturate"] is not None for t in report["trials"]),
     ),
     Column("sha256", "sha256", CSV, lambda row: row.of_trial("sha256")),
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqto.files import write_file
+from seqto.records import Json
 from seqto.report.columns import Place, Row, columns
 from seqto.report.json_file import Writer
 from seqto.text import plain
@@ -36,6 +37,19 @@ def front_csv(report: Mapping[str, Any]) -> str:
     for trial in sorted(on_front, key=lambda t: (t["size_bytes"], t["number"])):
         writer.writerow([_cell(column.value(Row(report, trial))) for column in shown])
     return out.getvalue()
+
+
+def trial_rows(report: Mapping[str, Any]) -> list[Json]:
+    """Return one row for each trial with the columns of front.csv, and whether it is on it."""
+    shown = columns(report, Place.CSV)
+    on_front = set(report["front"])
+    return [
+        {
+            **{column.name: column.value(Row(report, trial)) for column in shown},
+            "on_front": trial["number"] in on_front,
+        }
+        for trial in report["trials"]
+    ]
 
 
 def _cell(value: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqto.records import Json
-from seqto.report import wording
+from seqto.report import portability, wording
 from seqto.report.columns import Place, Row, columns, short_latency
 from seqto.selection.recommend import title_of
 from seqto.text import plain, shorten, size
@@ -32,6 +32,9 @@ def summary(report: Report, *, folder: str) -> Group:
     parts += [summary_table(report), Text("")]
     for name, line in pick_lines(report):
         parts.append(Text.assemble((name, "bold"), f": {line}"))
+    for names, line in portability.pick_lines(report):
+        parts.append(Text.assemble((names, "bold"), f": {line}"))
+    parts += [Text(report["portability_cost"])] if report["portability_cost"] else []
     parts += [Text("")] if report["picks"] else []
     chart = front_chart(report, 78, height=10)
     if chart:

@@ -15,7 +15,7 @@ from seqto.record.events import Finding, PlanProfiled, StepFailed
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, LABELLED, REPORT, Json, Latency, Measurement
-from seqto.report import wording
+from seqto.report import portability, wording
 from seqto.report.diagnosis import build_diagnosis
 from seqto.report.examples import shown_examples
 from seqto.report.picks import pick_rows
@@ -60,6 +60,7 @@ def build_report(state: RunState) -> Json:
         "recommended": dict(chosen.picks),
         "goal": None if chosen.answer is None else chosen.answer.to_json(),
         "fully_quantized": chosen.fully_quantized,
+        "unconstrained": chosen.unconstrained,
         "findings": [_without_tag(f) for f in state.findings],
         "failures": [_without_tag(f) for f in state.failures],
         "profile": [_without_tag(p) for p in state.profiles.values()],
@@ -68,6 +69,7 @@ def build_report(state: RunState) -> Json:
     if state.settings.get("analysis", {}).get("examples", True):
         report["examples"] = shown_examples(chosen.best, state.examples)
     report["picks"] = pick_rows(report)
+    report["portability_cost"] = portability.cost(report)
     report["sentence"] = wording.recommendation(report)
     report["warnings"] = warnings(report)
     if report["diagnosis"] is None and any(f["kind"] == "diagnosis" for f in report["findings"]):
@@ -293,6 +295,7 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "note": trial.note,
         "same_as": trial.same_as,
         "node": trial.node or None,
+        "may_saturate": None if trial.may_saturate is None else list(trial.may_saturate),
     }
 
 

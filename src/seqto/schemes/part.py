@@ -60,6 +60,7 @@ class Part:
     bias: str  # "" when it has none
     size_bytes: int
     saturated_biases: int = 0
+    may_saturate: bool = False  # two neighbouring products may exceed 16 bits (pairs.py)
 
 
 class PartScheme(Protocol):
@@ -215,10 +216,16 @@ def tensor(name: str, values: NDArray[np.generic], *, bits: int = 8) -> Any:
 
 
 def part_of(
-    items: list[Any], nodes: list[Any], *, weight: str, bias: str, saturated: int = 0
+    items: list[Any],
+    nodes: list[Any],
+    *,
+    weight: str,
+    bias: str,
+    saturated: int = 0,
+    may_saturate: bool = False,
 ) -> Part:
     size = sum(_framed(x.ByteSize()) for x in [*items, *nodes])
-    return Part(tuple(items), tuple(nodes), weight, bias, size, saturated)
+    return Part(tuple(items), tuple(nodes), weight, bias, size, saturated, may_saturate)
 
 
 def _framed(size: int) -> int:

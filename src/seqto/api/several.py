@@ -1,4 +1,4 @@
-"""Several models in one command: one after the other here, side by side on a cluster.
+"""Several models in one call: one after the other here, side by side on a cluster.
 
 On a cluster the models share the workers fairly, and `search.max_minutes` is the time of them all;
 on this machine it is each model's own.
@@ -6,25 +6,28 @@ on this machine it is each model's own.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from seqto.api import Result, run_tune
-from seqto.cli.progress import watch
+from seqto.api.result import Result
+from seqto.api.runs import Watch, run_tune
+from seqto.api.settings import settings_of
 from seqto.config import Settings
 from seqto.errors import SeqtoError
-from seqto.files import write_file
+from seqto.files import given_path, write_file
 from seqto.record.own_files import check_run_folder
 from seqto.records import Json
 from seqto.report import html_page, wording
 from seqto.study.open_executor import open_cluster
-from seqto.study.setup import RunSetup
+from seqto.study.setup import RunSetup, make_each
 
 INDEX = "index.html"
 
@@ -32,21 +35,66 @@ Named = tuple[str, RunSetup | SeqtoError]
 Outcome = Result | SeqtoError
 
 
-def tune_each(
-    settings: Settings, each: Sequence[Named], *, out: Path, as_json: bool
-) -> list[tuple[str, Outcome]]:
-    """Tune all models; one that fails is an error among the results. Writes the index page."""
-    run = side_by_side if settings.executor.kind == "ray" else one_by_one
-    done = list(zip([n for n, _ in each], run(settings, each, as_json=as_json), strict=True))
-    write_index(out, done)
-    return done
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The outcomes of several models; a model that could not be tuned has its error."""
+
+    outcomes: Mapping[str, Outcome]  # by the model's name
+    not_written: tuple[str, ...] = ()  # one sentence per file of the user's that was left
+
+    @property
+    def done(self) -> dict[str, Result]:
+        return {n: found for n, found in self.outcomes.items() if isinstance(found, Result)}
+
+    @property
+    def failed(self) -> dict[str, SeqtoError]:
+        return {n: found for n, found in self.outcomes.items() if isinstance(found, SeqtoError)}
 
 
-def one_by_one(settings: Settings, each: Sequence[Named], *, as_json: bool) -> list[Outcome]:
-    return [_outcome(setup, lambda s: _tuned(s, as_json=as_json)) for _, setup in each]
+def tune_models(
+    models: Sequence[str] = (),
+    *,
+    out: str | Path,
+    config: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    watch: Watch = contextlib.nullcontext,
+    finished: Callable[[Result], None] = lambda _result: None,
+    **overrides: Any,
+) -> Results:
+    """Tune each model that the paths name; several get a folder each below `out`, and an index.
+
+    Of several, one that fails stops no other; the error of the only one is raised. `watch` may give
+    each run a listener, `finished` is called with each result as it comes.
+    """
+    chosen, folder = settings_of(None, config, settings, overrides), given_path(out, "out")
+    each = make_each(chosen, models, out=folder)
+
+    def tuned(setup: RunSetup) -> Result:
+        with watch(setup) as watched:
+            result = run_tune(watched)
+        finished(result)
+        return result
+
+    if len(each) == 1:
+        ((name, setup),) = each
+        if isinstance(setup, SeqtoError):
+            raise setup
+        check_run_folder(setup.out)
+        return Results({name: tuned(setup)})
+    run = side_by_side if chosen.executor.kind == "ray" else one_by_one
+    outcomes = dict(zip([n for n, _ in each], run(chosen, each, tuned), strict=True))
+    return Results(outcomes, write_index(folder, outcomes))
 
 
-def side_by_side(settings: Settings, each: Sequence[Named], *, as_json: bool) -> list[Outcome]:
+def one_by_one(
+    _settings: Settings, each: Sequence[Named], tune: Callable[[RunSetup], Result]
+) -> list[Outcome]:
+    return [_outcome(setup, tune) for _, setup in each]
+
+
+def side_by_side(
+    settings: Settings, each: Sequence[Named], tune: Callable[[RunSetup], Result]
+) -> list[Outcome]:
     """Run `executor.studies` models at a time on one cluster, within one budget of time."""
     waiting = sum(isinstance(setup, RunSetup) for _, setup in each)
     share = TimeShare(settings.search.max_minutes, min(settings.executor.studies, waiting), waiting)
@@ -55,9 +103,7 @@ def side_by_side(settings: Settings, each: Sequence[Named], *, as_json: bool) ->
         def tuned(setup: RunSetup) -> Result:
             search = dataclasses.replace(setup.settings.search, max_minutes=share.next_minutes())
             own = dataclasses.replace(setup.settings, search=search)
-            return _tuned(
-                dataclasses.replace(setup, settings=own, cluster=cluster), as_json=as_json
-            )
+            return tune(dataclasses.replace(setup, settings=own, cluster=cluster))
 
         running: list[Future[Outcome]] = [
             threads.submit(_outcome, setup, tuned) for _, setup in each
@@ -101,22 +147,14 @@ def _outcome(setup: RunSetup | SeqtoError, tune: Callable[[RunSetup], Result]) -
         return error
 
 
-def _tuned(setup: RunSetup, *, as_json: bool) -> Result:
-    with watch(setup, quiet=True, as_json=as_json) as watched:
-        result = run_tune(watched)
-    if not as_json:
-        print(f"seqto: {setup.out.name}: {wording.recommendation(result.report)}", file=sys.stderr)
-    return result
-
-
-def write_index(out: Path, done: Sequence[tuple[str, Outcome]]) -> None:
+def write_index(out: Path, outcomes: Mapping[str, Outcome]) -> tuple[str, ...]:
     """Write the list of runs beside them, unless a file of somebody else has its name."""
     path = out / INDEX
     if path.exists() and b"<title>seqto runs</title>" not in path.read_bytes()[:20_000]:
-        print(f"seqto: {path} is not ours and is left as it is", file=sys.stderr)
-        return
-    rows = [_row(name, found) for name, found in done]
+        return (f"{path} is not ours and is left as it is",)
+    rows = [_row(name, found) for name, found in outcomes.items()]
     write_file(path, html_page.render_index(rows, folder=str(out), live=False).encode())
+    return ()
 
 
 def _row(name: str, found: Outcome) -> Json:

@@ -1,0 +1,77 @@
+"""What the public functions return: records with the figures, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seqto.api.saved_model import SavedModel, export_trial
+from seqto.errors import ConfigError
+from seqto.record.trial import Trial
+from seqto.records import Json, Layer
+from seqto.report.csv_file import trial_rows
+from seqto.selection.recommend import pick_named, title_of
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a run; the same facts as report.json.
+
+    `recommended` has the picks by their short names (`loss`), `picks` by the names that terminal
+    and page show (`lowest loss`); all functions take either.
+    """
+
+    folder: str
+    report: Json
+    trials: tuple[Trial, ...]
+    front: tuple[int, ...]  # numbers of the trials that none beats
+    recommended: Mapping[str, int]  # pick → number of its trial
+    layers: tuple[Layer, ...]
+    met_goal: bool | None = None  # None: no goal was set
+    problems: tuple[str, ...] = ()  # models that could not be rebuilt
+    not_written: tuple[str, ...] = ()  # one sentence per file of the user's that was left
+
+    @property
+    def picks(self) -> Mapping[str, Trial]:
+        """The recommended trials by the names that people read: `balanced`, `lowest loss`."""
+        return {title_of(name): self.trial(number) for name, number in self.recommended.items()}
+
+    def trial(self, number: int) -> Trial:
+        """Return a trial by its number."""
+        found = next((t for t in self.trials if t.number == number), None)
+        if found is None:
+            raise ConfigError(f"no trial {number} in {self.folder}: it has {len(self.trials)}")
+        return found
+
+    def export(self, pick: str | int, path: str | Path) -> SavedModel:
+        """Write the model of a pick, or of a trial by its number; bit for bit what was measured."""
+        number = pick if isinstance(pick, int) else self.recommended[self._name_of(pick)]
+        return export_trial(Path(self.folder), path, self.trial(number))
+
+    def _name_of(self, pick: str) -> str:
+        return pick_named(pick, self.recommended)
+
+    def rows(self) -> list[Json]:
+        """Return one row for each trial, with the columns of front.csv, and `on_front`."""
+        return trial_rows(self.report)
+
+    def to_frame(self) -> Any:
+        """Return `rows` as a pandas DataFrame with the trial's number as its index."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ConfigError(
+                "to_frame needs pandas: pip install pandas; rows() gives the same as dicts"
+            ) from error
+        return pandas.DataFrame(self.rows()).set_index("trial")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A run's plan on another checkpoint: the file, and what was measured of it."""
+
+    saved: SavedModel
+    trial: Json  # as in report.json
+    report: Json = field(repr=False)

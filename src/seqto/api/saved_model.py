@@ -1,0 +1,58 @@
+"""A model file that seqto has written for the user, and how it is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seqto.assembly.rebuild import rebuild
+from seqto.errors import ConfigError
+from seqto.files import given_path, write_file
+from seqto.model.bundle import files_of, split_bytes
+from seqto.record.trial import Trial
+from seqto.report import portability
+from seqto.study.export_path import check_output
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """A model that `quantize` or `export` has written.
+
+    `path` is its file, or, of a bundle, that of its first component; `components` has all of them.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str
+    layers: int  # that are not float32
+    trial: int | None = None  # None: quantized without a run
+    components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: name → file
+    holds: str = ""  # on which kinds of CPU its answers hold; empty: not known
+
+
+def export_trial(folder: Path, output: str | Path, trial: Trial) -> SavedModel:
+    """Rebuild the model of a trial from its run folder and write it."""
+    path = given_path(output, "output")
+    check_output(path, folder)
+    data = rebuild(folder, trial.to_json())
+    saved = save_model(path, data, [folder], layers=len(trial.plan.schemes), trial=trial.number)
+    return dataclasses.replace(saved, holds=portability.holds(trial.may_saturate))
+
+
+def save_model(
+    output: Path, data: bytes, sources: Sequence[Path], *, layers: int, trial: int | None = None
+) -> SavedModel:
+    """Write a model to its file, or to one file a component; nothing of the user's is lost."""
+    files = files_of(output, data)
+    for path in files:
+        for source in sources:
+            check_output(path, source)
+    for path, content in files.items():
+        write_file(path, content, error=ConfigError)
+    components = dict(zip(split_bytes(data), map(str, files), strict=False))
+    size = sum(map(len, files.values()))
+    digest = hashlib.sha256(data).hexdigest()
+    return SavedModel(str(next(iter(files))), size, digest, layers, trial, components)

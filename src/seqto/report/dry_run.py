@@ -1,0 +1,160 @@
+"""What `seqto tune --dry-run` says: layers, choices, an estimate of time and disk."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqto.calibration.gram import columns_of
+from seqto.data.store import SampleStore
+from seqto.errors import DeviceError, ModelError
+from seqto.model import compare as model_compare
+from seqto.model import prepare as model_prepare
+from seqto.records import CALIBRATION, Json, Layer
+from seqto.search.choices import Choices
+from seqto.search.strategy import Need
+from seqto.study.bundles import SEQUENCE, device_for
+from seqto.study.make_space import mode_of, offered_menu
+from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
+from seqto.study.workspace import judged_output
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a run would do, and an estimate of its time and disk."""
+
+    model: str
+    out: str
+    opset: int
+    layers: tuple[Layer, ...]
+    task: str | None  # a sentence on how the task was guessed; None: it was given
+    judged_output: str
+    outputs: int
+    strategy: str
+    mode: str
+    device: str
+    objectives: tuple[str, ...]
+    samples: Mapping[str, int | None]  # there, calibration, evaluation, report (None: the rest)
+    menu: tuple[str, ...]  # codes of the schemes that are offered
+    not_offered: tuple[str, ...]
+    trials: int
+    seconds: float
+    disk_bytes: float
+
+    def to_json(self) -> Json:
+        return {**dataclasses.asdict(self), "layers": [x.to_json() for x in self.layers]}
+
+    def __str__(self) -> str:
+        weighted = sum(bool(x.weight) for x in self.layers)
+        report = "the rest" if self.samples["report"] is None else self.samples["report"]
+        lines = [
+            f"{self.model}: {len(self.layers)} layers, {weighted} with weights, opset {self.opset}",
+            *([f"task: {self.task}"] if self.task else []),
+            f"judged output: {self.judged_output!r} of {self.outputs}",
+            f"strategy {self.strategy}, mode {self.mode}, device {self.device}, "
+            f"objectives {', '.join(self.objectives)}",
+            f"samples: {self.samples['there']} there; calibration {self.samples['calibration']}, "
+            f"evaluation {self.samples['evaluation']}, report {report}",
+            f"menu: {', '.join(self.menu)}",
+            *(f"not offered: {text}" for text in self.not_offered),
+            f"about {self.trials} trials, {max(1, round(self.seconds / 60))} min, "
+            f"{self.disk_bytes / 1e6:.0f} MB in {self.out} (samples are deleted at the end)",
+            "layers:",
+            *(f"  {x.name}  {x.op_type}  {x.parameters:,} parameters" for x in self.layers),
+        ]
+        return "\n".join(lines)
+
+
+def describe(setup: RunSetup) -> DryRun:
+    """Describe a run; nothing is written."""
+    settings = setup.settings
+    prepared = model_prepare.prepare(
+        setup.fetched.load(),
+        name=setup.fetched.name,
+        max_opset=settings.constraints.max_opset,
+    )
+    # a run rounds them and leaves out those whose inputs are not finite, which are very few
+    matrices = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
+    kinds = rounding_kinds(settings, setup.strategy, prepared.layers)
+    menu, refusals = offered_menu(
+        setup,
+        prepared.layers,
+        roundable=frozenset((name, kind) for name in matrices for kind in kinds),
+    )
+    judged = judged_output(setup, prepared)
+    sample_s, sample_bytes = _one_sample(setup, prepared)
+    trials, seconds = _expected_work(setup, menu, sample_s=sample_s)
+    data = settings.data
+    rows = data.calibration + data.evaluation + (data.report or 0)
+    return DryRun(
+        model=setup.fetched.name,
+        out=str(setup.out),
+        opset=prepared.opset,
+        layers=prepared.layers,
+        task=setup.guess.sentence if setup.guess else None,
+        judged_output=judged.name,
+        outputs=judged.count,
+        strategy=settings.search.strategy,
+        mode=mode_of(settings, prepared.layers),
+        device=setup.device.name,
+        objectives=settings.search.objectives,
+        samples={
+            "there": len(setup.data),
+            "calibration": data.calibration,
+            "evaluation": data.evaluation,
+            "report": data.report,
+        },
+        menu=tuple(sorted({str(s) for schemes in menu.values() for s in schemes})),
+        not_offered=tuple(f"{r.what}, {r.reason} ({len(r.layers)} layers)" for r in refusals),
+        trials=trials,
+        seconds=seconds,
+        disk_bytes=rows * sample_bytes + 3 * prepared.proto.ByteSize(),
+    )
+
+
+def _expected_work(setup: RunSetup, menu: Choices, *, sample_s: float) -> tuple[int, float]:
+    """Trials, and seconds of trials and probes on all workers."""
+    settings = setup.settings
+    stepwise = Need.WIDE_CHOICES not in setup.strategy.needs
+    trials = len(menu) if stepwise else 60
+    trials = min(trials, settings.search.max_trials or trials)
+    seconds = trials * (settings.data.evaluation * sample_s + 0.3)
+    if not stepwise:
+        probes = sum(len(m) - 1 for m in menu.values())
+        seconds += probes * (probe_rows(setup) * sample_s + 0.3)
+    return trials, seconds / (settings.search.jobs or os.cpu_count() or 1)
+
+
+def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[float, float]:
+    """Measure one sample: seconds in the float model, bytes on disk."""
+    inputs = prepared.inputs if setup.wiring is None else (SEQUENCE,)
+    batch = inputs[0].shape[0] or 1
+    with tempfile.TemporaryDirectory(prefix="seqto-") as scratch:
+        store = SampleStore.build(
+            setup.data,
+            Path(scratch),
+            splits={CALIBRATION: list(range(min(batch, len(setup.data))))},
+            inputs=inputs,
+            preprocess=setup.preprocess,
+        )
+        feeds = store.batch(CALIBRATION, 0, batch)
+        size = sum(f.stat().st_size for f in Path(scratch).rglob("*") if f.is_file())
+    # by its path: it may have external data beside it
+    files = {name: Path(path) for name, path in setup.fetched.components.items()}
+    device = device_for(setup.device, setup.wiring)
+    opened = device.open(files or Path(setup.fetched.path), threads=1)
+    with contextlib.closing(opened) as session:
+        try:
+            session.run(feeds)
+        except DeviceError as error:
+            raise ModelError(model_compare.unfit_samples(feeds, error)) from error
+        began = time.perf_counter()
+        session.run(feeds)
+        seconds = time.perf_counter() - began
+    return seconds / batch, size / feeds.rows

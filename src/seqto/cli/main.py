@@ -118,15 +118,21 @@ def tune(options: argparse.Namespace) -> int:
     from seqto.report.terminal import runs_table
 
     out = given_path(options.out, "--out")
+    _check_tracker(options)
     given: dict[str, Any] = {"config": options.config, "settings": overrides_from(options)}
     if options.dry_run:
         for described in api.dry_run(options.models, out=out, **given):
             print(described)
         return 0
 
-    def watched(setup: RunSetup) -> AbstractContextManager[RunSetup]:
+    @contextlib.contextmanager
+    def watched(setup: RunSetup) -> Iterator[RunSetup]:
         quiet = options.quiet or setup.out != out  # of several, a line each when they are done
-        return watch(setup, quiet=quiet, as_json=options.json)
+        with (
+            watch(setup, quiet=quiet, as_json=options.json) as shown_run,
+            _tracked(options, shown_run) as tracked_run,
+        ):
+            yield tracked_run
 
     def finished(result: Result) -> None:
         if Path(result.folder) == out:
@@ -156,12 +162,18 @@ def demo(options: argparse.Namespace) -> int:
     from seqto.cli.settings import overrides_from
 
     out = given_path(options.out, "--out")
+    _check_tracker(options)
+
+    @contextlib.contextmanager
+    def watched(setup: RunSetup) -> Iterator[RunSetup]:
+        with (
+            watch(setup, quiet=options.quiet, as_json=options.json) as shown_run,
+            _tracked(options, shown_run) as tracked_run,
+        ):
+            yield tracked_run
+
     with _live_page(options, out):
-        result = api.run_demo(
-            out,
-            settings=overrides_from(options),
-            watch=lambda setup: watch(setup, quiet=options.quiet, as_json=options.json),
-        )
+        result = api.run_demo(out, settings=overrides_from(options), watch=watched)
     _print_result(result, as_json=options.json)
     return _exit_code([result])
 
@@ -438,6 +450,25 @@ def _print_result(result: Result, *, as_json: bool) -> None:
         print(json.dumps({**line, "front": list(result.front)}))
     else:
         _print(summary(result.report, folder=result.folder))
+
+
+def _check_tracker(options: argparse.Namespace) -> None:
+    """Refuse a tracker that cannot be used before anything is done."""
+    if options.mlflow is not None:
+        from seqto.publish.mlflow import check_tracker
+
+        check_tracker(options.mlflow)
+
+
+def _tracked(options: argparse.Namespace, setup: RunSetup) -> AbstractContextManager[RunSetup]:
+    """Record the run in MLflow, if the user asks for it."""
+    if options.mlflow is None:
+        return contextlib.nullcontext(setup)
+    from seqto.publish.mlflow import tracked
+
+    return tracked(
+        setup, options.mlflow, warn=lambda text: print(f"seqto: {text}", file=sys.stderr)
+    )
 
 
 @contextlib.contextmanager

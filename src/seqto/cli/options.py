@@ -134,6 +134,7 @@ def _add_tune(commands: Any) -> None:
     group = _output_group(parser, "run folder; a folder that is given again is resumed")
     group.add_argument("--dry-run", action="store_true", help="print what would be done")
     group.add_argument("--serve", action="store_true", help="serve the live page while running")
+    _add_mlflow(group)
     group.add_argument(
         "--no-examples", action="store_true", help="leave samples that changed out of the page"
     )
@@ -142,7 +143,18 @@ def _add_tune(commands: Any) -> None:
 def _add_demo(commands: Any) -> None:
     parser = _add(commands, "demo", "tune an embedded model, without a download", usage="[options]")
     _add_setting_options(parser, hidden=("--output-name",))
-    _output_group(parser, "run folder", default="seqto-demo")
+    _add_mlflow(_output_group(parser, "run folder", default="seqto-demo"))
+
+
+def _add_mlflow(group: Any) -> None:
+    group.add_argument(
+        "--mlflow",
+        nargs="?",
+        const="",
+        metavar="URI",
+        help="record the run in MLflow, at this tracking server or in this folder (default: not "
+        "recorded; without URI: MLFLOW_TRACKING_URI)",
+    )
 
 
 def _add_analyze(commands: Any) -> None:

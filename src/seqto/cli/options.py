@@ -392,6 +392,7 @@ def _add_option(group: Any, option: Option, *, shown: bool = True) -> None:
         metavar=option.metavar,
         type=option.type,
         nargs="+" if option.many else None,
+        action="append" if option.repeated else "store",
         help=text if shown else argparse.SUPPRESS,
     )
 

@@ -214,6 +214,7 @@ class Failure:
     message: str
     ops: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
+    device: str = ""  # of several devices, the one that it failed on
 
     def to_json(self) -> Json:
         return {
@@ -221,11 +222,13 @@ class Failure:
             "message": self.message,
             "ops": list(self.ops),
             "layers": list(self.layers),
+            **({"device": self.device} if self.device else {}),
         }
 
     @classmethod
     def from_json(cls, data: Json) -> Failure:
-        return cls(data["stage"], data["message"], tuple(data["ops"]), tuple(data["layers"]))
+        ops, layers = tuple(data["ops"]), tuple(data["layers"])
+        return cls(data["stage"], data["message"], ops, layers, data.get("device", ""))
 
 
 # --------------------------------------------------------------------------- what a strategy sees

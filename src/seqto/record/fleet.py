@@ -53,4 +53,4 @@ def joined_trial(found: Mapping[str, Trial]) -> Trial:
 
 def of_device(name: str, failure: Failure) -> Failure:
     """Return a failure that names its device."""
-    return dataclasses.replace(failure, message=f"on {name}: {failure.message}")
+    return dataclasses.replace(failure, message=f"on {name}: {failure.message}", device=name)

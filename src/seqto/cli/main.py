@@ -45,6 +45,8 @@ RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `seqto` command."""
+    if arguments is None and sys.getfilesystemencoding() == "ascii":
+        _start_again_in_utf8()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
@@ -64,6 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"seqto: cannot write to the standard output: {error.strerror}", file=sys.stderr)
         return EXIT_BAD_INPUT
     return code
+
+
+def _start_again_in_utf8() -> None:
+    """Replace this process by one whose file names are UTF-8; what it prints stays ASCII.
+
+    Python does so itself in the C locale unless PYTHONUTF8=0 and PYTHONCOERCECLOCALE=0 are set.
+    ONNX Runtime takes UTF-8 names only.
+    """
+    encoding = os.environ.get("PYTHONIOENCODING") or "ascii:backslashreplace"
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": encoding}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

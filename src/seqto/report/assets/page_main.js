@@ -102,6 +102,7 @@ function draw() {
   drawPinned();
   drawObjectives(report);
   drawDiagnosis(report, hooks);
+  drawRunTime(report);
   drawFailures(report);
   drawSettings(report);
 }
@@ -175,7 +176,7 @@ function wire() {
     if (window.innerWidth === width) return; // a phone's address bar changes the height only
     width = window.innerWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(() => { drawFront(report, view, hooks); drawObjectives(report); drawDiagnosis(report, hooks); }, 120);
+    waiting = setTimeout(() => { drawFront(report, view, hooks); drawObjectives(report); drawDiagnosis(report, hooks); drawRunTime(report); }, 120);
   });
 }
 

@@ -79,6 +79,8 @@ WORDS: Sequence[tuple[str, str]] = (
     ("report run --format md", "read_report"),
     ("export run -o q.onnx", "export"),
     ("export net.onnx --mode weight -o w.onnx", "quantize"),
+    ("export run -o q.onnx --card", "export_with_card"),
+    ("push run --repo me/net --dry-run", "push"),
     ("compare run run", "compare"),
     ("devices", "list_devices"),
     ("init net.onnx -o other.toml", "init"),

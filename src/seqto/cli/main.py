@@ -25,7 +25,8 @@ from seqto.errors import ConfigError, SeqtoError
 from seqto.files import given_path, read_path, shown
 
 if TYPE_CHECKING:
-    from seqto.api import Result
+    from seqto.api import Result, SavedModel
+    from seqto.records import Json
     from seqto.study.setup import RunSetup
 
 EXIT_BAD_INPUT = 2
@@ -117,15 +118,21 @@ def tune(options: argparse.Namespace) -> int:
     from seqto.report.terminal import runs_table
 
     out = given_path(options.out, "--out")
+    _check_tracker(options)
     given: dict[str, Any] = {"config": options.config, "settings": overrides_from(options)}
     if options.dry_run:
         for described in api.dry_run(options.models, out=out, **given):
             print(described)
         return 0
 
-    def watched(setup: RunSetup) -> AbstractContextManager[RunSetup]:
+    @contextlib.contextmanager
+    def watched(setup: RunSetup) -> Iterator[RunSetup]:
         quiet = options.quiet or setup.out != out  # of several, a line each when they are done
-        return watch(setup, quiet=quiet, as_json=options.json)
+        with (
+            watch(setup, quiet=quiet, as_json=options.json) as shown_run,
+            _tracked(options, shown_run) as tracked_run,
+        ):
+            yield tracked_run
 
     def finished(result: Result) -> None:
         if Path(result.folder) == out:
@@ -155,12 +162,18 @@ def demo(options: argparse.Namespace) -> int:
     from seqto.cli.settings import overrides_from
 
     out = given_path(options.out, "--out")
+    _check_tracker(options)
+
+    @contextlib.contextmanager
+    def watched(setup: RunSetup) -> Iterator[RunSetup]:
+        with (
+            watch(setup, quiet=options.quiet, as_json=options.json) as shown_run,
+            _tracked(options, shown_run) as tracked_run,
+        ):
+            yield tracked_run
+
     with _live_page(options, out):
-        result = api.run_demo(
-            out,
-            settings=overrides_from(options),
-            watch=lambda setup: watch(setup, quiet=options.quiet, as_json=options.json),
-        )
+        result = api.run_demo(out, settings=overrides_from(options), watch=watched)
     _print_result(result, as_json=options.json)
     return _exit_code([result])
 
@@ -232,8 +245,12 @@ def export(options: argparse.Namespace) -> int:
 
     source, output = read_path(options.source, "source"), given_path(options.output, "--output")
     if not (source / JOURNAL).is_file():
-        if options.trial is not None or options.pick is not None:
-            raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
+        if options.trial is not None or options.pick is not None or options.exact:
+            raise ConfigError(
+                f"{shown(source)} is no run folder: --trial, --pick and --exact need one"
+            )
+        if options.card is not None:
+            raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
         return _quantize(options, output)
     given = overrides_from(options)
     if given:
@@ -241,10 +258,62 @@ def export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
-    saved = api.export(source, output, trial=options.trial, pick=options.pick)
-    print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
-    if saved.holds:
-        print(saved.holds)
+    if options.card is not None:
+        if options.exact:
+            raise ConfigError(
+                "--card writes into the model's metadata, --exact changes nothing of it: "
+                "leave one of them out"
+            )
+        return _export_with_card(options, source, output)
+    saved = api.export(source, output, trial=options.trial, pick=options.pick, exact=options.exact)
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json)
+    return 0
+
+
+def _export_with_card(options: argparse.Namespace, source: Path, output: Path) -> int:
+    from seqto import api
+
+    saved, card = api.export_with_card(
+        source, output, card=options.card or None, trial=options.trial, pick=options.pick
+    )
+    more = {"card": str(card)}
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json, more=more)
+    if not options.json:
+        print(f"card → {card}")
+    return 0
+
+
+def _print_saved(
+    saved: SavedModel, output: Path, what: str, *, as_json: bool, more: Json | None = None
+) -> None:
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(saved), **(more or {})}))
+    else:
+        print(f"{what}: {saved.size_bytes:,} bytes → {output}")
+        if saved.holds:
+            print(saved.holds)
+
+
+def push(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.text import size
+
+    done = api.push(
+        options.folder,
+        options.repo,
+        trial=options.trial,
+        pick=options.pick,
+        public=options.public,
+        replace_card=options.replace_card,
+        dry_run=options.dry_run,
+    )
+    if options.json:
+        print(json.dumps(dataclasses.asdict(done)))
+        return 0
+    for file in done.files:
+        print(f"{file['name']}  {size(file['size_bytes'])}")
+    verb = "would be uploaded" if done.url is None else "uploaded"
+    print(f"trial {done.trial}: {verb} to {done.repo}{'' if done.url is None else f': {done.url}'}")
     return 0
 
 
@@ -253,8 +322,7 @@ def _quantize(options: argparse.Namespace, output: Path) -> int:
     from seqto.cli.settings import overrides_from
 
     saved = api.quantize(options.source, output, settings=overrides_from(options))
-    print(f"{saved.layers} layers quantized: {saved.size_bytes:,} bytes → {output}")
-    print(saved.holds)
+    _print_saved(saved, output, f"{saved.layers} layers quantized", as_json=options.json)
     return 0
 
 
@@ -360,6 +428,7 @@ COMMANDS = {
     "diagnose": diagnose,
     "report": report,
     "export": export,
+    "push": push,
     "compare": compare,
     "serve": serve,
     "devices": devices,
@@ -381,6 +450,25 @@ def _print_result(result: Result, *, as_json: bool) -> None:
         print(json.dumps({**line, "front": list(result.front)}))
     else:
         _print(summary(result.report, folder=result.folder))
+
+
+def _check_tracker(options: argparse.Namespace) -> None:
+    """Refuse a tracker that cannot be used before anything is done."""
+    if options.mlflow is not None:
+        from seqto.publish.mlflow import check_tracker
+
+        check_tracker(options.mlflow)
+
+
+def _tracked(options: argparse.Namespace, setup: RunSetup) -> AbstractContextManager[RunSetup]:
+    """Record the run in MLflow, if the user asks for it."""
+    if options.mlflow is None:
+        return contextlib.nullcontext(setup)
+    from seqto.publish.mlflow import tracked
+
+    return tracked(
+        setup, options.mlflow, warn=lambda text: print(f"seqto: {text}", file=sys.stderr)
+    )
 
 
 @contextlib.contextmanager
@@ -419,7 +507,7 @@ def _print(content: Any) -> None:
         def on_broken_pipe(self) -> None:  # rich would end the program with exit code 1
             raise BrokenPipeError
 
-    Terminal().print(content)
+    Terminal().print(content, crop=False)  # a command to copy may be wider than the window
 
 
 if __name__ == "__main__":

@@ -48,6 +48,12 @@ examples:
   seqto export model.onnx --mode weight -o model-weights-int8.onnx"""
 
 
+PUSH_EXAMPLES = """\
+examples:
+  seqto push runs/model --repo me/model-int8 --dry-run
+  seqto push runs/model --pick small --repo me/model-int8 --public"""
+
+
 INIT_EXAMPLES = """\
 examples:
   seqto init model.onnx
@@ -90,6 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_diagnose(commands)
     _add_report(commands)
     _add_export(commands)
+    _add_push(commands)
     _add_compare(commands)
     _add_serve(commands)
     _add_devices(commands)
@@ -127,6 +134,7 @@ def _add_tune(commands: Any) -> None:
     group = _output_group(parser, "run folder; a folder that is given again is resumed")
     group.add_argument("--dry-run", action="store_true", help="print what would be done")
     group.add_argument("--serve", action="store_true", help="serve the live page while running")
+    _add_mlflow(group)
     group.add_argument(
         "--no-examples", action="store_true", help="leave samples that changed out of the page"
     )
@@ -135,7 +143,18 @@ def _add_tune(commands: Any) -> None:
 def _add_demo(commands: Any) -> None:
     parser = _add(commands, "demo", "tune an embedded model, without a download", usage="[options]")
     _add_setting_options(parser, hidden=("--output-name",))
-    _output_group(parser, "run folder", default="seqto-demo")
+    _add_mlflow(_output_group(parser, "run folder", default="seqto-demo"))
+
+
+def _add_mlflow(group: Any) -> None:
+    group.add_argument(
+        "--mlflow",
+        nargs="?",
+        const="",
+        metavar="URI",
+        help="record the run in MLflow, at this tracking server or in this folder (default: not "
+        "recorded; without URI: MLFLOW_TRACKING_URI)",
+    )
 
 
 def _add_analyze(commands: Any) -> None:
@@ -188,7 +207,8 @@ def _add_export(commands: Any) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write"
     )
-    trial = parser.add_argument_group("from a run folder").add_mutually_exclusive_group()
+    run = parser.add_argument_group("from a run folder")
+    trial = run.add_mutually_exclusive_group()
     trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
     trial.add_argument(
         "--pick",
@@ -196,12 +216,52 @@ def _add_export(commands: Any) -> None:
         help="a name that the report shows: balanced, drop-in, small, fast, lowest-loss, "
         "goal (default: the goal's, else balanced)",
     )
+    run.add_argument(
+        "--exact",
+        action="store_true",
+        help="write the measured file bit for bit (default: its nodes get notes with their "
+        "scheme, which Netron shows)",
+    )
+    parser.add_argument(
+        "--card",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write a model card beside the model, and where it comes from into the model's "
+        "metadata (default: no card; without FILE: OUTPUT with the ending .md)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     model = parser.add_argument_group("from a model")
     _add_data_options(model, labels=False)
     for option in OPTIONS:
         if option.name in EXPORT:
             _add_option(model, option)
     _add_set(model)
+
+
+def _add_push(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "push",
+        "upload a trial's model, its card and the report to a repository of the hub",
+        usage="RUN --repo OWNER/NAME [options]",
+        examples=PUSH_EXAMPLES,
+    )
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "--repo", required=True, metavar="OWNER/NAME", help="repository of the hub (required)"
+    )
+    trial = parser.add_mutually_exclusive_group()
+    trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
+    trial.add_argument(
+        "--pick", metavar="NAME", help="a recommended trial (default: the goal's, else balanced)"
+    )
+    parser.add_argument("--public", action="store_true", help="a new repository is public")
+    parser.add_argument(
+        "--replace-card", action="store_true", help="replace a README.md that seqto did not write"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list the files; nothing is sent")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _add_compare(commands: Any) -> None:

@@ -33,7 +33,7 @@ from seqto.record.events import (
 from seqto.record.journal import Journal
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Json, Latency
+from seqto.records import EVALUATION, LABELLED, REPORT, Failure, Json, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.objectives import LATENCY, can_race
@@ -159,7 +159,8 @@ class Study:
         """Trials for the plans asked, in their order; recorded ones are not run again."""
         known = self.probed if ask.probe else self.trials
         notes = ask.notes or ("",) * len(ask.plans)
-        split = CALIBRATION if ask.probe else EVALUATION
+        # probes too: on the samples that weights were rounded for, they would look too good
+        split = EVALUATION
         fresh: dict[str, tuple[Plan, str]] = {}
         for plan, note in zip(ask.plans, notes, strict=True):
             if plan.key not in known:

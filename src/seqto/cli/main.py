@@ -245,8 +245,10 @@ def export(options: argparse.Namespace) -> int:
 
     source, output = read_path(options.source, "source"), given_path(options.output, "--output")
     if not (source / JOURNAL).is_file():
-        if options.trial is not None or options.pick is not None:
-            raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
+        if options.trial is not None or options.pick is not None or options.exact:
+            raise ConfigError(
+                f"{shown(source)} is no run folder: --trial, --pick and --exact need one"
+            )
         if options.card is not None:
             raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
         return _quantize(options, output)
@@ -257,8 +259,13 @@ def export(options: argparse.Namespace) -> int:
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
     if options.card is not None:
+        if options.exact:
+            raise ConfigError(
+                "--card writes into the model's metadata, --exact changes nothing of it: "
+                "leave one of them out"
+            )
         return _export_with_card(options, source, output)
-    saved = api.export(source, output, trial=options.trial, pick=options.pick)
+    saved = api.export(source, output, trial=options.trial, pick=options.pick, exact=options.exact)
     _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json)
     return 0
 
@@ -500,7 +507,7 @@ def _print(content: Any) -> None:
         def on_broken_pipe(self) -> None:  # rich would end the program with exit code 1
             raise BrokenPipeError
 
-    Terminal().print(content)
+    Terminal().print(content, crop=False)  # a command to copy may be wider than the window
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from seqto.report.examples import shown_examples
 from seqto.report.picks import pick_rows
 from seqto.report.warnings import warnings
 from seqto.selection.objectives import OBJECTIVES, figure_of, figures_of_float
+from seqto.selection.progress import hypervolume_curve
 from seqto.selection.recommend import Recommendation, kept_float, quantizable_layers, recommend
 from seqto.selection.speed import speed_of
 
@@ -36,6 +37,8 @@ def build_report(state: RunState) -> Json:
         "schema": SCHEMA,
         "status": state.status,
         "seconds": state.ended.seconds if state.ended else None,
+        "spent": state.ended.spent if state.ended else None,
+        "hypervolume": [list(step) for step in hypervolume_curve(state)],
         **_of_header(state, open_layers),
         "nodes": dict(state.nodes),
         "settings": state.settings,

@@ -46,6 +46,8 @@ RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `seqto` command."""
+    if arguments is None and sys.getfilesystemencoding() == "ascii":
+        _start_again_in_utf8()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
@@ -65,6 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"seqto: cannot write to the standard output: {error.strerror}", file=sys.stderr)
         return EXIT_BAD_INPUT
     return code
+
+
+def _start_again_in_utf8() -> None:
+    """Replace this process by one whose file names are UTF-8; what it prints stays ASCII.
+
+    Python does so itself in the C locale unless PYTHONUTF8=0 and PYTHONCOERCECLOCALE=0 are set.
+    ONNX Runtime takes UTF-8 names only.
+    """
+    encoding = os.environ.get("PYTHONIOENCODING") or "ascii:backslashreplace"
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": encoding}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -245,8 +258,10 @@ def export(options: argparse.Namespace) -> int:
 
     source, output = read_path(options.source, "source"), given_path(options.output, "--output")
     if not (source / JOURNAL).is_file():
-        if options.trial is not None or options.pick is not None:
-            raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
+        if options.trial is not None or options.pick is not None or options.exact:
+            raise ConfigError(
+                f"{shown(source)} is no run folder: --trial, --pick and --exact need one"
+            )
         if options.card is not None:
             raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
         return _quantize(options, output)
@@ -257,8 +272,13 @@ def export(options: argparse.Namespace) -> int:
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
     if options.card is not None:
+        if options.exact:
+            raise ConfigError(
+                "--card writes into the model's metadata, --exact changes nothing of it: "
+                "leave one of them out"
+            )
         return _export_with_card(options, source, output)
-    saved = api.export(source, output, trial=options.trial, pick=options.pick)
+    saved = api.export(source, output, trial=options.trial, pick=options.pick, exact=options.exact)
     _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json)
     return 0
 
@@ -573,7 +593,7 @@ def _print(content: Any) -> None:
         def on_broken_pipe(self) -> None:  # rich would end the program with exit code 1
             raise BrokenPipeError
 
-    Terminal().print(content)
+    Terminal().print(content, crop=False)  # a command to copy may be wider than the window
 
 
 if __name__ == "__main__":

@@ -211,13 +211,20 @@ def _add_export(commands: Any) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write"
     )
-    trial = parser.add_argument_group("from a run folder").add_mutually_exclusive_group()
+    run = parser.add_argument_group("from a run folder")
+    trial = run.add_mutually_exclusive_group()
     trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
     trial.add_argument(
         "--pick",
         metavar="NAME",
         help="a name that the report shows: balanced, drop-in, small, fast, lowest-loss, "
         "goal (default: the goal's, else balanced)",
+    )
+    run.add_argument(
+        "--exact",
+        action="store_true",
+        help="write the measured file bit for bit (default: its nodes get notes with their "
+        "scheme, which Netron shows)",
     )
     parser.add_argument(
         "--card",

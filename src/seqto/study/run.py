@@ -32,6 +32,7 @@ from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
+from seqto.study.meter import DIAGNOSIS_PHASE, REPORT_PHASE, TRIALS, Meter, MeteredExecutor
 from seqto.study.open_executor import open_executor
 from seqto.study.round_weights import Rounding
 from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
@@ -49,13 +50,16 @@ def run(setup: RunSetup) -> None:
         setup = dataclasses.replace(setup, task=task_for(setup, workspace))
         try:
             with open_executor(setup, workspace) as executor:
-                study = _study(setup, journal, executor, workspace, began=began)
+                meter = Meter(began)
+                metered = MeteredExecutor(executor, meter)
+                study = _study(setup, journal, metered, workspace, began=began, meter=meter)
                 if study.state.header is None:
                     study.append(header)
                 elif study.state.settings != header.settings:
                     study.append(SettingsChanged(header.settings))
                 reason = _steps(setup, study, workspace)
-                study.append(RunEnded(reason, round(time.monotonic() - began, 1)))
+                spent = meter.to_json(executor.slots)
+                study.append(RunEnded(reason, round(time.monotonic() - began, 1), spent))
         except KeyboardInterrupt:
             # a journal starts with its header: before it, nothing was begun
             if replay(journal.events).header is not None:
@@ -98,7 +102,13 @@ def _open_workspace(
 
 
 def _study(
-    setup: RunSetup, journal: Journal, executor: Executor, workspace: Workspace, *, began: float
+    setup: RunSetup,
+    journal: Journal,
+    executor: Executor,
+    workspace: Workspace,
+    *,
+    began: float,
+    meter: Meter,
 ) -> Study:
     search, device = setup.settings.search, setup.settings.device
     goal = Goal.of(dataclasses.asdict(search))
@@ -123,6 +133,7 @@ def _study(
         ),
         listener=setup.listener,
         began=began,
+        meter=meter,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
         examples=MOST_EXAMPLES if setup.settings.analysis.examples else 0,
@@ -152,8 +163,11 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
         )
     _note_objectives(setup, study)
     space = make_space(setup, study, workspace)
+    study.meter.enter(TRIALS)
     reason = study.search(setup.strategy, space, seed=setup.settings.search.seed)
+    study.meter.enter(REPORT_PHASE)
     finish(study)
+    study.meter.enter(DIAGNOSIS_PHASE)
     explain(setup, study, space)
     return reason
 

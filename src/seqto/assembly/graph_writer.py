@@ -7,7 +7,7 @@ float where ONNX Runtime would quantize them (kept_float.py). Only standard oper
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -62,8 +62,13 @@ class GraphWriter:
         schemes: Mapping[str, Scheme],
         parts: PartSource,
         correct_bias: bool,
+        nodes: Sequence[Any] | None = None,
     ) -> None:
-        """`base` is the prepared model's proto at the opset that the schemes need."""
+        """`base` is the prepared model's proto at the opset that the schemes need.
+
+        `nodes` stand in for its nodes.
+        """
+        self._given_nodes = list(base.graph.node) if nodes is None else nodes
         self.saturated: dict[str, int] = {}  # layer → int32 biases that saturate
         self.may_saturate: dict[str, None] = {}  # layers whose products may exceed 16 bits
         self._prepared, self._base, self._schemes = prepared, base, schemes
@@ -94,7 +99,7 @@ class GraphWriter:
         import onnx
 
         self._write_constants()
-        for node in self._base.graph.node:
+        for node in self._given_nodes:
             layer = self._layer_of.get(node.name)
             if layer is None:
                 self.write_float(node, None, None)

@@ -26,7 +26,6 @@ Report = Mapping[str, Any]
 def summary(report: Report, *, folder: str) -> Group:
     """All that the end of a run prints: sentence, table, front, warnings, next command."""
     from rich.console import Group
-    from rich.padding import Padding
     from rich.text import Text
 
     parts: list[Any] = [Text(wording.recommendation(report), style="bold"), Text("")]
@@ -48,9 +47,9 @@ def summary(report: Report, *, folder: str) -> Group:
     if report["recommended"]:
         parts.append(Text("To get the recommended model:"))
         # the command is one word for copying: it may be wider than the window, never broken up
-        command = Text(wording.export_command(report, folder=folder), style="cyan")
+        command = Text("  " + wording.export_command(report, folder=folder), style="cyan")
         command.no_wrap, command.overflow = True, "ignore"
-        parts.append(Padding(command, (0, 0, 0, 2)))
+        parts.append(command)
     return Group(*parts)
 
 

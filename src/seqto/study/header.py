@@ -12,6 +12,7 @@ from seqto.devices.environment import environment, version
 from seqto.errors import JournalError
 from seqto.model import files as model_files
 from seqto.model.layer_graph import layer_inputs
+from seqto.model.license import license_of
 from seqto.model.sources.source import Fetched
 from seqto.record.events import FORMAT, RunStarted
 from seqto.records import Json
@@ -21,13 +22,16 @@ from seqto.transforms.variants import BASE, MODEL_FILE
 
 
 def model_identity(fetched: Fetched) -> Json:
+    proto = fetched.load()
+    found = license_of(proto, fetched.origin)
     return {
         "name": fetched.name,
         "path": fetched.path,
         "sha256": fetched.sha256(),
         "size_bytes": fetched.size_bytes(),
-        "opset": model_files.opset_of(fetched.load()),
+        "opset": model_files.opset_of(proto),
         "origin": dict(fetched.origin),
+        **({"license": found} if found else {}),
     }
 
 

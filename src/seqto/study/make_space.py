@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from seqto.assembly import rounded_weights
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
@@ -40,10 +39,11 @@ from seqto.search.space import Space
 from seqto.search.strategy import Ask, Need
 from seqto.search.weight_error import weight_errors
 from seqto.study.fleet_devices import Fleet
+from seqto.study.round_weights import roundable_kinds
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.study import Study
 from seqto.study.workspace import Workspace, add_variant
-from seqto.transforms.variants import BASE, variant_folder, variant_of
+from seqto.transforms.variants import BASE, variant_of
 
 
 def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
@@ -55,10 +55,9 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         ranking = analysis(setup, study, Plan.of(default))
         if settings.analysis.ranking == "damage":
             ranking = _by_damage(study, ranking, default)
-    if Need.WIDE_CHOICES in setup.strategy.needs:
-        study.rounding.ensure(BASE)
-        workspace.assembler.rounded.update(rounded_weights.load(variant_folder(workspace.folder)))
-    roundable = frozenset(workspace.assembler.rounded)
+    roundable = roundable_kinds(
+        workspace.prepared, study.rounding.kinds, workspace.assembler.statistics
+    )
     tested = study.state.int8_products
     exact = tested is not None and tested.result == EXACT
     menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
@@ -73,7 +72,8 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     default = _usable(default, usable)
     menu = {n: tuple(s for s in schemes if s in usable[n]) for n, schemes in menu.items()}
     sizes = {
-        (layer.name, scheme): workspace.assembler.bytes_of(layer, scheme)
+        # rounded for the output, weights take as many bytes
+        (layer.name, scheme): workspace.assembler.bytes_of(layer, scheme.without_output_rounding())
         for layer in workspace.layers
         for scheme in menu[layer.name]
     }
@@ -146,14 +146,16 @@ def _tried_menu(
         float_ops = {n.op_type for n in workspace.prepared.proto.graph.node}
 
         def added_ops(name: str, scheme: Scheme) -> frozenset[str]:
-            made = workspace.assembler.assemble(Plan.of({name: scheme})).data
+            plan = Plan.of({name: scheme.without_output_rounding()})
+            made = workspace.assembler.assemble(plan).data
             return frozenset(model_files.op_types(made) - float_ops)
 
         left, unsupported = support.supported_choices(
             workspace.layers,
             open_menu,
             order=order,
-            runs=study.runner.try_on_device,
+            # weights are rounded for the output later, of the transforms that are chosen
+            runs=lambda plan: study.runner.try_on_device(plan.with_nearest_rounding()),
             added_ops=added_ops,
         )
         for row in unsupported:
@@ -257,7 +259,8 @@ def _profiles(
     for scheme, plan in profile_plans(workspace.layers, menu).items():
         if scheme in recorded:
             continue
-        if (found := study.runner.profile(plan, scheme=scheme)) is not None:
+        nearest = plan.with_nearest_rounding()
+        if (found := study.runner.profile(nearest, scheme=scheme)) is not None:
             recorded[scheme] = found
     feeds = workspace.feeds.first(CALIBRATION, 1)
     return latency_table(

@@ -34,6 +34,7 @@ from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
+from seqto.study.meter import DIAGNOSIS_PHASE, REPORT_PHASE, TRIALS, Meter, MeteredExecutor
 from seqto.study.open_executor import open_executor, open_others
 from seqto.study.round_weights import Rounding
 from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
@@ -52,15 +53,21 @@ def run(setup: RunSetup) -> None:
         try:
             with (
                 open_executor(setup, workspace) as executor,
-                open_others(setup, workspace) as others,
+                open_others(setup, workspace) as opened,
             ):
-                study = _study(setup, journal, executor, workspace, others=others, began=began)
+                meter = Meter(began)
+                metered = MeteredExecutor(executor, meter)
+                others = {name: MeteredExecutor(one, meter) for name, one in opened.items()}
+                study = _study(
+                    setup, journal, metered, workspace, others=others, began=began, meter=meter
+                )
                 if study.state.header is None:
                     study.append(header)
                 elif study.state.settings != header.settings:
                     study.append(SettingsChanged(header.settings))
                 reason = _steps(setup, study, workspace)
-                study.append(RunEnded(reason, round(time.monotonic() - began, 1)))
+                spent = meter.to_json(executor.slots)
+                study.append(RunEnded(reason, round(time.monotonic() - began, 1), spent))
         except KeyboardInterrupt:
             # a journal starts with its header: before it, nothing was begun
             if replay(journal.events).header is not None:
@@ -110,6 +117,7 @@ def _study(
     *,
     others: Mapping[str, Executor],
     began: float,
+    meter: Meter,
 ) -> Study:
     search = setup.settings.search
     goal = Goal.of(dataclasses.asdict(search))
@@ -138,6 +146,7 @@ def _study(
         ),
         listener=setup.listener,
         began=began,
+        meter=meter,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
         examples=MOST_EXAMPLES if setup.settings.analysis.examples else 0,
@@ -174,8 +183,11 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
         )
     _note_objectives(setup, study)
     space = make_space(setup, study, workspace)
+    study.meter.enter(TRIALS)
     reason = study.search(setup.strategy, space, seed=setup.settings.search.seed)
+    study.meter.enter(REPORT_PHASE)
     finish(study)
+    study.meter.enter(DIAGNOSIS_PHASE)
     explain(setup, study, space)
     return reason
 

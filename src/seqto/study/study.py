@@ -28,20 +28,12 @@ from seqto.record.events import (
     StepFailed,
     TrialFinished,
     TrialMeasured,
+    TrialTimed,
 )
 from seqto.record.journal import Journal
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import (
-    CALIBRATION,
-    EVALUATION,
-    LABELLED,
-    REPORT,
-    WORST,
-    Failure,
-    Json,
-    Latency,
-)
+from seqto.records import EVALUATION, LABELLED, REPORT, WORST, Failure, Json, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.objectives import LATENCY, can_race
@@ -49,6 +41,8 @@ from seqto.selection.racing import beats, no_slower, rivals, saw_all_samples, to
 from seqto.selection.recommend import recommend
 from seqto.study.examples import described
 from seqto.study.fleet import FleetClock, FleetRunner
+from seqto.study.meter import PROBES, TRIALS, Meter
+from seqto.study.meter import TIMING as METER_TIMING
 from seqto.study.round_weights import Rounding
 from seqto.study.runner import OutOfBudget, PlanRunner
 from seqto.study.timing import Clock, Timing, with_footprint
@@ -106,6 +100,7 @@ class Study:
         device_name: str = "",
         others: Sequence[DeviceRun] = (),
         latency_of: str = WORST,
+        meter: Meter | None = None,
     ) -> None:
         """`others`: further devices that every trial is judged on."""
         self.examples = examples  # of what changed, shown of the recommended trial
@@ -115,6 +110,8 @@ class Study:
         self.rounding = rounding
         self.began = time.monotonic() if began is None else began
         self.state = replay(journal.events)
+        self.before_s = self.state.elapsed_s  # of earlier calls
+        self.meter = meter or Meter(self.began)
         self.order: list[str] = []  # keys in the order they were asked
 
         def runner_on(one: DeviceRun, *, name: str = "") -> PlanRunner:
@@ -160,6 +157,9 @@ class Study:
 
     def append(self, event: Event) -> None:
         """Record an event: the line is on the disk before the state and the listener know it."""
+        if isinstance(event, TrialFinished | TrialTimed) and event.at_s is None:
+            elapsed = self.before_s + time.monotonic() - self.began
+            event = dataclasses.replace(event, at_s=round(elapsed, 3))
         recorded = self.journal.append(event)
         self.state.apply(recorded)
         self.listener(recorded)
@@ -187,7 +187,8 @@ class Study:
         """Trials for the plans asked, in their order; recorded ones are not run again."""
         known = self.probed if ask.probe else self.trials
         notes = ask.notes or ("",) * len(ask.plans)
-        split = CALIBRATION if ask.probe else EVALUATION
+        # probes too: on the samples that weights were rounded for, they would look too good
+        split = EVALUATION
         fresh: dict[str, tuple[Plan, str]] = {}
         for plan, note in zip(ask.plans, notes, strict=True):
             if plan.key not in known:
@@ -203,17 +204,20 @@ class Study:
             self.order += [key for key in asked_now if key not in self.order]
             fresh = self._within_budget(fresh)
         if fresh:
+            phase = PROBES if ask.probe else TRIALS
+            earlier = [t for t in self.trials.values() if t.number < before and not ask.probe]
             self._round_for(p for p, _ in fresh.values())
-            self.runner.run(
-                fresh,
-                split=split,
-                probe=ask.probe,
-                numbers={} if ask.probe else self._numbers(fresh),
-                earlier=[] if ask.probe else [t for t in self.trials.values() if t.number < before],
-                conclude=lambda trial: self._conclude(trial, probe=ask.probe),
-                deadline=lambda: self.deadline,
-                not_below=foretold,
-            )
+            with self.meter.during(phase):
+                self.runner.run(
+                    fresh,
+                    split=split,
+                    probe=ask.probe,
+                    numbers={} if ask.probe else self._numbers(fresh),
+                    earlier=earlier,
+                    conclude=lambda trial: self._conclude(trial, probe=ask.probe),
+                    deadline=lambda: self.deadline,
+                    not_below=foretold,
+                )
         if ask.latency:
             asked = [p.key for p in ask.plans if p.key in known]
             self.time([k for k in asked if self._may_count(known[k], foretold.get(k), before)])
@@ -291,6 +295,10 @@ class Study:
         not be timed before is left out.
         """
         keys = self._one_a_graph(k for k in keys if not self.state.has_failed(TIMING, k))
+        with self.meter.during(METER_TIMING):
+            self._time_groups(keys, final=final)
+
+    def _time_groups(self, keys: Sequence[str], *, final: bool) -> None:
         for start in range(0, len(keys), self.clock.timing.group):
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,20 @@ Json = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
-    files = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     yield
     assert psutil.Process().children(recursive=True) == []
-    assert len(os.listdir("/proc/self/fd")) <= files  # another test's may have been closed since
+    # by identity, not by number: garbage of an earlier test may close its files in between
+    assert open_files() - before == Counter()
+
+
+def open_files() -> Counter[str]:
+    """What this process has open; pipes and sockets have a number of their own."""
+    found: Counter[str] = Counter()
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            found[os.readlink(f"/proc/self/fd/{entry}")] += 1
+    return found
 
 
 def _pool(target: str, setup: Json | None = None, **settings: Any) -> Pool:

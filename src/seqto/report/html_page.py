@@ -39,7 +39,17 @@ _LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 
 _OURS = tuple(
     f"page_{name}.js"
-    for name in ("facts", "front", "charts", "tables", "picks", "diagnosis", "graph", "main")
+    for name in [
+        "facts",
+        "front",
+        "charts",
+        "time",
+        "tables",
+        "picks",
+        "diagnosis",
+        "graph",
+        "main",
+    ]
 )
 
 
@@ -137,7 +147,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
             for k in (
                 "status", "counts", "baseline", "objectives", "front", "recommended",
                 "fully_quantized", "settings", "environment", "device", "placement",
-                "data", "nodes",
+                "data", "nodes", "seconds", "spent", "hypervolume",
             )
         },
     }  # fmt: skip

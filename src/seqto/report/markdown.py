@@ -8,6 +8,7 @@ from typing import Any
 
 from seqto.report import portability, wording
 from seqto.report.columns import Place, Row, columns
+from seqto.report.fleet_table import fleet_table
 from seqto.report.terminal import caption, pick_lines, shown_trials
 from seqto.report.terminal_diagnosis import markdown_steps
 from seqto.text import plain
@@ -50,6 +51,10 @@ def summary(report: Mapping[str, Any], *, folder: str = "DIR", picture: str | No
             "",
         ]
     lines += [*_table(report), "", f"<sub>{escape(caption(report), width=400)}</sub>", ""]
+    if fleet := fleet_table(report):
+        heads, *rows = [[escape(cell) for cell in row] for row in fleet]
+        marks = [":--", *["--:"] * (len(heads) - 1)]
+        lines += [*(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows)), ""]
     lines += [f"- **{name}**: {escape(line, width=400)}" for name, line in pick_lines(report)]
     lines += [
         f"- {escape(names)}: {escape(line, width=400)}"

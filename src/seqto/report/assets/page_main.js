@@ -119,6 +119,7 @@ function draw() {
   drawPinned();
   drawObjectives(report);
   drawDiagnosis(report, hooks);
+  drawRunTime(report);
   drawFailures(report);
   drawSettings(report);
 }
@@ -193,7 +194,7 @@ function wire() {
     if (window.innerWidth === width) return; // a phone's address bar changes the height only
     width = window.innerWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(() => { drawFront(report, view, hooks); drawObjectives(report); drawDiagnosis(report, hooks); if (drawnGraph) scaleGraph(view); }, 120);
+    waiting = setTimeout(() => { drawFront(report, view, hooks); drawObjectives(report); drawDiagnosis(report, hooks); drawRunTime(report); if (drawnGraph) scaleGraph(view); }, 120);
   });
 }
 

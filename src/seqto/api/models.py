@@ -59,12 +59,18 @@ def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
 
 
 def export(
-    folder: str | Path, output: str | Path, *, trial: int | None = None, pick: str | None = None
+    folder: str | Path,
+    output: str | Path,
+    *,
+    trial: int | None = None,
+    pick: str | None = None,
+    exact: bool = False,
 ) -> SavedModel:
-    """Rebuild the model of a trial of a run, bit for bit.
+    """Rebuild the model of a trial of a run.
 
     `pick` names a recommended one as the report does; without it and `trial`, it is the goal's,
-    where the run has a goal, else the balanced one.
+    where the run has a goal, else the balanced one. Each node gets a note with the scheme of its
+    layer, which Netron shows; `exact` leaves them out: the file is bit for bit the measured one.
     """
     source = Path(folder)
     check_output(given_path(output, "output"), source)
@@ -73,7 +79,8 @@ def export(
     if number not in state.trials:
         there = f"it has 0 to {max(state.trials)}" if state.trials else "it has none yet"
         raise ConfigError(f"no trial {number} in {source}: {there}")
-    return export_trial(source, output, state.trials[number])
+    noted = () if exact or state.header is None else state.header.layers
+    return export_trial(source, output, state.trials[number], noted=noted)
 
 
 def _trial_number(state: RunState, trial: int | None, pick: str | None) -> int:

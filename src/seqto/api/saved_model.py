@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from seqto.assembly.node_notes import with_node_notes
 from seqto.assembly.rebuild import rebuild
 from seqto.errors import ConfigError
 from seqto.files import given_path, write_file
 from seqto.model.bundle import files_of, split_bytes
 from seqto.record.trial import Trial
+from seqto.records import Layer
 from seqto.report import portability
 from seqto.study.export_path import check_output
 
@@ -33,11 +35,18 @@ class SavedModel:
     holds: str = ""  # on which kinds of CPU its answers hold; empty: not known
 
 
-def export_trial(folder: Path, output: str | Path, trial: Trial) -> SavedModel:
-    """Rebuild the model of a trial from its run folder and write it."""
+def export_trial(
+    folder: Path, output: str | Path, trial: Trial, *, noted: Sequence[Layer] = ()
+) -> SavedModel:
+    """Rebuild the model of a trial from its run folder and write it.
+
+    `noted`: layers whose nodes get a note with their scheme, which Netron shows.
+    """
     path = given_path(output, "output")
     check_output(path, folder)
     data = rebuild(folder, trial.to_json())
+    if noted:
+        data = with_node_notes(data, trial.plan, noted)
     saved = save_model(path, data, [folder], layers=len(trial.plan.schemes), trial=trial.number)
     return dataclasses.replace(saved, holds=portability.holds(trial.may_saturate))
 

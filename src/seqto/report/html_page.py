@@ -39,7 +39,17 @@ _LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 
 _OURS = tuple(
     f"page_{name}.js"
-    for name in ("facts", "front", "charts", "tables", "picks", "diagnosis", "main")
+    for name in [
+        "facts",
+        "front",
+        "charts",
+        "time",
+        "tables",
+        "picks",
+        "diagnosis",
+        "graph",
+        "main",
+    ]
 )
 
 
@@ -137,7 +147,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
             for k in (
                 "status", "counts", "baseline", "objectives", "front", "recommended",
                 "fully_quantized", "settings", "environment", "device", "placement",
-                "data", "nodes",
+                "data", "nodes", "seconds", "spent", "hypervolume",
             )
         },
     }  # fmt: skip
@@ -165,7 +175,7 @@ def shown_trials(report: Mapping[str, Any]) -> tuple[list[Json], list[str]]:
 
 
 def _layer(row: Mapping[str, Any], index: int) -> Json:
-    kept = ("name", "op_type", "parameters", "depthwise", "quantizable", "rank")
+    kept = ("name", "op_type", "inputs", "parameters", "depthwise", "quantizable", "rank")
     errors = ("qdq_err", "xmodel_err", "damage")
     return {"index": index, **{k: row[k] for k in kept}, **{k: _short(row[k]) for k in errors}}
 
@@ -272,14 +282,15 @@ def render_index(rows: list[Json], *, folder: str, live: bool = True) -> str:
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"{again}<link rel='icon' href='data:,'>"
-        f"<title>seqto runs</title><style>{_asset('page.css')}{_INDEX_DARK}</style></head><body>"
+        f"<title>seqto runs</title><style>{_asset('page.css')}{DARK_WITHOUT_SCRIPT}</style>"
+        "</head><body>"
         f"<header><div class='bar'><span class='brand'>seqto</span><h1>Runs in "
         f"{html.escape(text.shorten(folder, 80))}</h1></div></header><main><section>"
         f"{table if rows else empty}</section></main></body></html>"
     )
 
 
-_INDEX_DARK = (
+DARK_WITHOUT_SCRIPT = (
     "@media (prefers-color-scheme: dark){:root{color-scheme:dark;--paper:#12161b;--card:#1a2027;"
     "--ink:#e8ecf1;--soft:#a3afbc;--line:#343d48;--accent:#6cb6ff}}a{color:var(--accent)}"
 )

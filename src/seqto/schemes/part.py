@@ -107,12 +107,9 @@ class SizedByPart:
 
     __slots__ = ()
 
-    def part(
-        self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
-    ) -> Part:
-        raise NotImplementedError
-
-    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
+    def size_bytes(
+        self: PartScheme, layer: Layer, constants: Constants, *, input_scale: float
+    ) -> int:
         part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
         return part.size_bytes
 

@@ -98,11 +98,11 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
         target[last] = value
     settings: Settings = _record(Settings, merged, where="")
     given = frozenset(f"{section}.{key}" for section in merged for key in merged[section])
-    return dataclasses.replace(_aimed(settings, given), given=given)
+    return dataclasses.replace(_with_tolerance(settings, given), given=given)
 
 
-def _aimed(settings: Settings, given: Collection[str]) -> Settings:
-    """A bound of the loss is the tolerated loss too, unless that is given: the search aims there.
+def _with_tolerance(settings: Settings, given: Collection[str]) -> Settings:
+    """A bound of the loss is the tolerated loss too, unless that is given: plans are looked for there.
 
     A bound or a wish whose figure the search does not look at is refused.
     """

@@ -102,7 +102,7 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
 
 
 def _with_tolerance(settings: Settings, given: Collection[str]) -> Settings:
-    """A bound of the loss is the tolerated loss too, unless that is given: plans are looked for there.
+    """A bound of the loss is the tolerated loss too, unless that is given.
 
     A bound or a wish whose figure the search does not look at is refused.
     """

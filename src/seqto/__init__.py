@@ -30,12 +30,15 @@ if TYPE_CHECKING:
         export,
         export_with_card,
         init,
+        inspect,
         list_devices,
+        picks,
         push,
         quantize,
         read_report,
         run_demo,
         serve,
+        status,
         tune,
         tune_models,
         write_report,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from seqto.model.sources.source import Fetched, Source
     from seqto.record.trial import Trial
     from seqto.records import InputSpec, Layer, Measurement, Sample, ScoreKind
+    from seqto.report.notebook import NotebookProgress
     from seqto.schemes.scheme import Scheme
     from seqto.search.space import Space
     from seqto.search.strategy import Ask, Need, Strategy
@@ -67,7 +71,7 @@ _MODULES = {
         *("Applied", "Results", "apply", "check", "dry_run", "init", "list_devices", "run_demo"),
         *("analyze_models", "diagnose_models", "tune_models"),
         *("read_report", "serve", "write_report"),
-        *("Pushed", "export_with_card", "push"),
+        *("Pushed", "export_with_card", "push", "inspect", "picks", "status"),
     ),
     "seqto.assembly.plan": ("Plan",),
     "seqto.data.data": ("Data",),
@@ -79,6 +83,7 @@ _MODULES = {
     "seqto.model.sources.source": ("Fetched", "Source"),
     "seqto.record.trial": ("Trial",),
     "seqto.records": ("InputSpec", "Layer", "Measurement", "Sample", "ScoreKind"),
+    "seqto.report.notebook": ("NotebookProgress",),
     "seqto.schemes.scheme": ("Scheme",),
     "seqto.search.space": ("Space",),
     "seqto.search.strategy": ("Ask", "Need", "Strategy"),
@@ -103,6 +108,7 @@ __all__ = [
     "Measurement",
     "ModelError",
     "Need",
+    "NotebookProgress",
     "Plan",
     "PlanError",
     "Pushed",
@@ -130,12 +136,15 @@ __all__ = [
     "export",
     "export_with_card",
     "init",
+    "inspect",
     "list_devices",
+    "picks",
     "push",
     "quantize",
     "read_report",
     "run_demo",
     "serve",
+    "status",
     "tune",
     "tune_models",
     "write_report",

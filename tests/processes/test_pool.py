@@ -343,3 +343,31 @@ def test_workers_and_their_children_are_gone_soon_after_main_is_killed(what: str
         assert len(pids) >= 5, "two workers, two sentries, at least one child"
         main.kill()
     assert _soon(lambda: all(_gone(pid) for pid in pids))
+
+
+# ------------------------------------------------------------------------------------- launchers
+
+
+def test_workers_start_through_a_launcher() -> None:
+    launcher = ("env", "SEQTO_LAUNCHED_AS=emulated")
+    with Pool("worker_targets:environment", {}, launcher=launcher) as pool:
+        (ticket,) = pool.map([{"name": "SEQTO_LAUNCHED_AS"}])
+    assert ticket.result == {"value": "emulated"}
+
+
+def test_a_launcher_that_stays_in_between_is_ended_with_its_worker(tmp_path: Path) -> None:
+    """A shell that waits for the worker, in place of becoming it."""
+    launcher = ("sh", "-c", '"$@"; code=$?; exit $code', "launcher")
+    with Pool("worker_targets:echo", {}, launcher=launcher) as pool:
+        (ticket,) = pool.map([{"x": 1}])
+    assert ticket.result is not None
+    assert not psutil.pid_exists(ticket.result["pid"])
+
+
+def test_a_launcher_that_fails_says_what_it_wrote() -> None:
+    launcher = ("sh", "-c", "echo no such board >&2; exit 7")
+    with (
+        Pool("worker_targets:echo", {}, launcher=launcher) as pool,
+        pytest.raises(DeviceError, match="no such board"),
+    ):
+        pool.map([{}])

@@ -4,6 +4,7 @@ runs.py      tune, tune_models, run_demo, dry_run, init     a model and settings
 layers.py    analyze, diagnose                              a model and settings → its layers
 models.py    quantize, export, check, apply                 → one model file
 publish.py   push, export_with_card                         → a hub, a model card
+look.py      inspect, status, picks                          a model file, a run → what it tells
 folders.py   write_report, read_report, compare, serve      run folders that are there
 
 `run_…` forms take a set-up that study/setup.py has made. Everything that a user came for is written
@@ -26,6 +27,7 @@ from seqto.api.layers import (
     run_analyze,
     run_diagnose,
 )
+from seqto.api.look import inspect, picks, status
 from seqto.api.models import apply, check, export, quantize, run_quantize
 from seqto.api.outputs import write_outputs
 from seqto.api.publish import Pushed, export_with_card, push
@@ -51,7 +53,9 @@ __all__ = [
     "export",
     "export_with_card",
     "init",
+    "inspect",
     "list_devices",
+    "picks",
     "push",
     "quantize",
     "read_report",
@@ -62,6 +66,7 @@ __all__ = [
     "run_tune",
     "serve",
     "state_of",
+    "status",
     "tune",
     "tune_models",
     "write_outputs",

@@ -135,7 +135,7 @@ def tune(options: argparse.Namespace) -> int:
     given: dict[str, Any] = {"config": options.config, "settings": overrides_from(options)}
     if options.dry_run:
         for described in api.dry_run(options.models, out=out, **given):
-            print(described)
+            print(json.dumps(described.to_json()) if options.json else described)
         return 0
 
     @contextlib.contextmanager
@@ -243,7 +243,7 @@ def report(options: argparse.Namespace) -> int:
         return _exit_code([dataclasses.replace(result, met_goal=None)])  # no gate: a rewrite
     content = api.read_report(folder)
     if options.format == "md":
-        print(markdown.summary(content, folder=folder))
+        print(markdown.summary(content, folder=folder, picture=options.picture))
     elif options.format == "csv":
         print(csv_file.front_csv(content), end="")
     else:
@@ -344,9 +344,14 @@ def compare(options: argparse.Namespace) -> int:
     from seqto.report.compare import compare_table, verdict_sentence
 
     margin = options.fail_if_worse
-    result = api.compare(options.before, options.after, margin=margin or 0.0)
-    _print(compare_table(result))
-    print(verdict_sentence(result))
+    result = api.compare(options.before, options.after, margin=margin or 0.0, page=options.page)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        _print(compare_table(result))
+        print(verdict_sentence(result))
+        if options.page is not None:
+            print(f"page → {options.page}")
     return EXIT_GATE if margin is not None and result["worse"] else 0
 
 
@@ -362,7 +367,7 @@ def serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def devices(_options: argparse.Namespace) -> int:
+def devices(options: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
@@ -370,6 +375,9 @@ def devices(_options: argparse.Namespace) -> int:
     from seqto.devices.available import NOT_BUILT_IN
 
     found = api.list_devices()
+    if options.json:
+        print(json.dumps([{"device": n, "usable": u, "why": why} for n, u, why in found]))
+        return 0
     table = Table("device", "usable", "why")
     # as text: brackets in a reason ("seqto[tvm]") are no markup
     for name, usable, reason in sorted(found, key=lambda row: not row[1]):
@@ -389,6 +397,9 @@ def init(options: argparse.Namespace) -> int:
     path = given_path(options.output, "--output")
     data = data_source(options.data) if options.data else None
     described = api.init(options.model, path, data=data)
+    if options.json:
+        print(json.dumps({"config": str(path), "dry_run": described.to_json()}))
+        return 0
     print(f"written: {path}")
     print(described)
     print(f"next: seqto tune --config {path} --out runs/{path.stem}")
@@ -419,9 +430,69 @@ def apply(options: argparse.Namespace) -> int:
         pick=options.pick,
         settings=overrides_from(options),
     )
-    print(f"{measured_sentence(done.report, done.trial)}")
-    saved = done.saved
+    saved, sentence = done.saved, measured_sentence(done.report, done.trial)
+    if options.json:
+        answer = {"saved": dataclasses.asdict(saved), "trial": done.trial, "sentence": sentence}
+        print(json.dumps(answer))
+        return 0
+    print(sentence)
     print(f"plan of trial {saved.trial}: {saved.size_bytes:,} bytes → {options.output}")
+    return 0
+
+
+def inspect(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.text import plain, size
+
+    found = api.inspect(options.model)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    layers, opset = len(found["layers"]), found["opset"]
+    size_text, parameters = size(found["size_bytes"]), f"{found['parameters']:,} parameters"
+    print(f"{plain(found['name'])}: {size_text}, opset {opset}, {layers} layers, {parameters}")
+    for side in ("inputs", "outputs"):
+        for tensor in found[side]:
+            shape = " × ".join("?" if x is None else plain(x) for x in tensor["shape"])
+            print(f"{side[:-1]} {plain(tensor['name'])!r}: {shape} {tensor['dtype']}")
+    print(f"task: {plain(found['task']['sentence'])}" if found["task"] else "task: unknown")
+    if found["license"]:
+        print(f"licence: {plain(found['license'])}")
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    from seqto import api
+
+    found = api.status(options.folder)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    counts = found["counts"]
+    print(f"{found['status']}: {counts['trials']} trials, {counts['failed']} failed")
+    print(found["sentence"])
+    return 0
+
+
+def picks(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.text import size
+
+    found = api.picks(options.folder)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    for row in found:
+        print(f"trial {row['trial']}, {row['title']}: {size(row['size_bytes'])}; {row['question']}")
+        if row["given_up"]:
+            print(f"  {row['given_up']}")
+    return 0
+
+
+def mcp(options: argparse.Namespace) -> int:
+    from seqto.cli.mcp_server import serve as serve_tools
+
+    serve_tools(options.folders)
     return 0
 
 
@@ -448,6 +519,10 @@ COMMANDS = {
     "init": init,
     "check": check,
     "apply": apply,
+    "inspect": inspect,
+    "status": status,
+    "picks": picks,
+    "mcp": mcp,
     "completion": completion,
 }
 

@@ -103,6 +103,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_init(commands)
     _add_check(commands)
     _add_apply(commands)
+    _add_inspect(commands)
+    _add_status(commands)
+    _add_picks(commands)
+    _add_mcp(commands)
     _add_completion(commands)
     return parser
 
@@ -193,6 +197,12 @@ def _add_report(commands: Any) -> None:
     parser.add_argument(
         "--no-examples", action="store_true", help="leave samples that changed out of the page"
     )
+    parser.add_argument(
+        "--picture",
+        metavar="ADDRESS",
+        help="of md: where the picture of the front is, e.g. the address of an uploaded file; "
+        "none: leave it out (default: plots/front.svg in FOLDER)",
+    )
 
 
 def _add_export(commands: Any) -> None:
@@ -230,7 +240,7 @@ def _add_export(commands: Any) -> None:
         help="write a model card beside the model, and where it comes from into the model's "
         "metadata (default: no card; without FILE: OUTPUT with the ending .md)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_json(parser)
     model = parser.add_argument_group("from a model")
     _add_data_options(model, labels=False)
     for option in OPTIONS:
@@ -261,7 +271,7 @@ def _add_push(commands: Any) -> None:
         "--replace-card", action="store_true", help="replace a README.md that seqto did not write"
     )
     parser.add_argument("--dry-run", action="store_true", help="list the files; nothing is sent")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_json(parser)
 
 
 def _add_compare(commands: Any) -> None:
@@ -274,6 +284,13 @@ def _add_compare(commands: Any) -> None:
         metavar="MARGIN",
         help="exit code 3 when it is worse by more than this (default: never)",
     )
+    parser.add_argument(
+        "--page",
+        metavar="FILE",
+        help="an HTML file to write: both fronts in one picture, the picks before and after "
+        "(default: none)",
+    )
+    _add_json(parser)
 
 
 def _add_serve(commands: Any) -> None:
@@ -285,7 +302,8 @@ def _add_serve(commands: Any) -> None:
 
 
 def _add_devices(commands: Any) -> None:
-    _add(commands, "devices", "list the devices that work here, and why others do not")
+    parser = _add(commands, "devices", "list the devices that work here, and why others do not")
+    _add_json(parser)
 
 
 def _add_init(commands: Any) -> None:
@@ -305,6 +323,7 @@ def _add_init(commands: Any) -> None:
     parser.add_argument(
         "-o", "--output", default="tune.toml", metavar="FILE", help="(default: tune.toml)"
     )
+    _add_json(parser)
 
 
 def _add_check(commands: Any) -> None:
@@ -329,7 +348,7 @@ def _add_check(commands: Any) -> None:
             _add_option(_group(parser, option.group), option)
     _add_within(_group(parser, GOAL))
     _add_set(_group(parser, OTHER))
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_json(parser)
 
 
 def _add_apply(commands: Any) -> None:
@@ -355,6 +374,41 @@ def _add_apply(commands: Any) -> None:
         if option.name in ("--device", "--jobs"):
             _add_option(_group(parser, option.group), option)
     _add_set(_group(parser, OTHER))
+    _add_json(parser)
+
+
+def _add_inspect(commands: Any) -> None:
+    parser = _add(commands, "inspect", "show what a model file tells; nothing is run")
+    parser.add_argument("model", metavar="MODEL", help="a file, or hub:OWNER/NAME")
+    _add_json(parser)
+
+
+def _add_status(commands: Any) -> None:
+    parser = _add(commands, "status", "show how far a run is, also of one that is running")
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    _add_json(parser)
+
+
+def _add_picks(commands: Any) -> None:
+    parser = _add(commands, "picks", "list the recommended trials of a run with their figures")
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    _add_json(parser)
+
+
+def _add_mcp(commands: Any) -> None:
+    parser = _add(
+        commands, "mcp", "serve commands to agents over stdin and stdout, by the protocol MCP"
+    )
+    parser.add_argument(
+        "folders",
+        nargs="+",
+        metavar="FOLDER",
+        help="folders that may be read and written; relative paths begin in the first",
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _add_completion(commands: Any) -> None:
@@ -452,6 +506,7 @@ def _add_option(group: Any, option: Option, *, shown: bool = True) -> None:
         metavar=option.metavar,
         type=option.type,
         nargs="+" if option.many else None,
+        action="append" if option.repeated else "store",
         help=text if shown else argparse.SUPPRESS,
     )
 

@@ -25,7 +25,7 @@ MARK = "<!-- Written by seqto: a later export replaces this file. -->"
 # kind of task → the hub's name for it (its list of pipeline tags)
 PIPELINES = {
     "classification": "image-classification",
-    "multilabel": "image-classification",
+    "multi-label": "image-classification",
     "detection": "object-detection",
     "segmentation": "image-segmentation",
     "text-classification": "text-classification",

@@ -40,6 +40,7 @@ from seqto.search.offered import has_attention
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Need
 from seqto.search.weight_error import weight_errors
+from seqto.study.fleet_devices import Fleet
 from seqto.study.round_weights import roundable_kinds
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.study import Study
@@ -229,7 +230,7 @@ def offered_menu(
         c = setup.settings.constraints
         menu, refused = choices.all_choices(
             layers,
-            setup.device,
+            Fleet(setup.devices),
             choices.Constraints(**dataclasses.asdict(c)),
             weight_bytes={x.name: 4 * x.parameters for x in layers},
             only=[Scheme.parse(code) for code in setup.settings.search.menu],

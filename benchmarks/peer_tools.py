@@ -16,7 +16,7 @@ from typing import Any
 
 import zoo
 from measure import run_metered
-from peer_settings import STOCK_MODES
+from peer_programs.peer_settings import STOCK_MODES
 
 Json = dict[str, Any]
 PACKAGES: Mapping[str, Sequence[str]] = {
@@ -24,7 +24,14 @@ PACKAGES: Mapping[str, Sequence[str]] = {
     # plain torch would bring gigabytes of CUDA along
     "aimet": ("aimet-onnx==2.42.0", "torch==2.13.0"),
     # the last version with ONNX models; it needs an older onnx and numpy
-    "inc": ("neural-compressor==2.6", "onnx==1.16.2", "onnxruntime==1.19.2", "numpy<2"),
+    "inc": (
+        "neural-compressor==2.6",
+        "onnx==1.16.2",
+        "onnxruntime==1.19.2",
+        "numpy<2",
+        "setuptools<80",
+        "six==1.17.0",
+    ),
     # olive imports requests and does not ask for it
     "olive": ("olive-ai==0.13.0", "torch==2.13.0", "onnxruntime==1.23.2", "requests==2.32.5"),
     "quark": ("amd-quark==0.13", "torch==2.13.0", "onnxruntime==1.31.1"),
@@ -76,7 +83,8 @@ def run_tool(name: str, spec: Json, *, environments: Path, limit_s: float) -> Js
         old.unlink(missing_ok=True)
     spec_file, log = answer.with_suffix(".spec.json"), answer.with_suffix(".log")
     spec_file.write_text(json.dumps(spec), encoding="utf-8")
-    script = str(zoo.HERE / f"peer_{tool.peer}.py")
+    # a folder of its own: names in this one would hide the packages of a peer
+    script = str(zoo.HERE / "peer_programs" / f"peer_{tool.peer}.py")
     command = ["env", *(f"{key}={value}" for key, value in QUIET.items()), python, script]
     metered = run_metered([*command, str(spec_file)], limit_s=limit_s, log=log)
     if metered["timed_out"]:

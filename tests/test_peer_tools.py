@@ -23,7 +23,8 @@ def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     spec = {"answer": str(tmp_path / "a.json"), "result": str(tmp_path / "a.onnx")}
 
     def run(program: str, limit_s: float = 60.0) -> dict[str, Any]:
-        (tmp_path / "peer_nncf.py").write_text(program, encoding="utf-8")
+        (tmp_path / "peer_programs").mkdir(exist_ok=True)
+        (tmp_path / "peer_programs" / "peer_nncf.py").write_text(program, encoding="utf-8")
         found = peer_tools.run_tool("nncf", spec, environments=tmp_path, limit_s=limit_s)
         return dict(found)
 
@@ -72,5 +73,5 @@ def test_what_cannot_be_installed_is_said(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_every_tool_has_a_program_and_pinned_packages() -> None:
     for tool in peer_tools.TOOLS.values():
-        assert (ROOT / "benchmarks" / f"peer_{tool.peer}.py").is_file()
+        assert (ROOT / "benchmarks" / "peer_programs" / f"peer_{tool.peer}.py").is_file()
         assert all(any(c in p for c in "=<") for p in peer_tools.PACKAGES[tool.peer])

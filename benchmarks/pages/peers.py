@@ -22,14 +22,24 @@ from pages.common import (
 from peer_tools import TOOLS
 
 FILE = "peers"
+FRONTS = "fronts-vnni"
 USABLE = 0.05  # a file that changes more is left out where winners are named
 COLUMNS = ("loss", "size_bytes", "ratio", "seconds")
 
 
 @named("peers")
 def every_file() -> str:
+    return _tables(FILE)
+
+
+@named("peers avx2")
+def without_vnni() -> str:
+    return _tables("peers-avx2")
+
+
+def _tables(name: str) -> str:
     """One table a model; the lowest of each column among usable files in bold."""
-    rows = list(read(FILE)["rows"].values())
+    rows = _rows(name)
     parts = []
     for model in dict.fromkeys(row["model"] for row in rows):
         found = sorted(
@@ -38,14 +48,18 @@ def every_file() -> str:
         )
         head = (TITLES.get(model, model), "changed", "MB", "time / float", "seconds")
         parts.append(table(head, _bold([_cells(line) for line in found], found)))
-    return "\n".join(parts) + origin(FILE)
+    told = (
+        "\n¹ A run of the fronts (`fronts-vnni.json`), timed with float, not beside these files.\n"
+    )
+    used = any(row.get("elsewhere") for row in rows)
+    return "\n".join(parts) + (told if used else "") + origin(name)
 
 
 @named("peers headline")
 def headline() -> str:
     """The best file of each tool within 5 %, by changed answers; all tools, all models."""
     content = read(FILE)
-    rows = list(content["rows"].values())
+    rows = _rows(FILE)
     models = list(dict.fromkeys(row["model"] for row in rows))
     tools = dict.fromkeys(_peer_of(row) for row in rows)
     lines = []
@@ -62,6 +76,20 @@ def headline() -> str:
         lines.append((tool, *cells))
     told = f"\nCPU: {cpu_kind(content['environment'])}.\n"
     return table(("", *(TITLES.get(m, m) for m in models)), lines) + told
+
+
+def _rows(name: str) -> list[Json]:
+    """The rows of the file; ours is that of the fronts where this benchmark has made no run."""
+    rows: list[Json] = list(read(name)["rows"].values())
+    ours = {row["model"] for row in rows if row["tool"] == "seqto"}
+    fronts = read(FRONTS)["rows"]
+    for model in dict.fromkeys(row["model"] for row in rows):
+        kept = fronts.get(f"{model}/0")
+        if model not in ours and kept is not None:
+            seconds = kept["seconds"]["frontier"]
+            told = {"model": model, "tool": "seqto", "seconds": seconds, "trials": kept["trials"]}
+            rows.append({**told, "elsewhere": True})
+    return rows
 
 
 def _best(lines: Sequence[Json]) -> str:
@@ -83,7 +111,8 @@ def _lines(row: Json) -> Iterable[Json]:
         for trial in row["trials"]:
             if trial["picks"]:
                 names = ", ".join(p.replace("_", "-") for p in trial["picks"])
-                yield _line(f"**seqto**: {names}", trial, row["seconds"])
+                mark = " ¹" if row.get("elsewhere") else ""
+                yield _line(f"**seqto**: {names}{mark}", trial, row["seconds"])
         return
     title = TOOLS[row["tool"]].title
     name, _, rest = title.partition(",")

@@ -243,7 +243,7 @@ def report(options: argparse.Namespace) -> int:
         return _exit_code([dataclasses.replace(result, met_goal=None)])  # no gate: a rewrite
     content = api.read_report(folder)
     if options.format == "md":
-        print(markdown.summary(content, folder=folder))
+        print(markdown.summary(content, folder=folder, picture=options.picture))
     elif options.format == "csv":
         print(csv_file.front_csv(content), end="")
     else:
@@ -321,12 +321,14 @@ def compare(options: argparse.Namespace) -> int:
     from seqto.report.compare import compare_table, verdict_sentence
 
     margin = options.fail_if_worse
-    result = api.compare(options.before, options.after, margin=margin or 0.0)
+    result = api.compare(options.before, options.after, margin=margin or 0.0, page=options.page)
     if options.json:
         print(json.dumps(result))
     else:
         _print(compare_table(result))
         print(verdict_sentence(result))
+        if options.page is not None:
+            print(f"page → {options.page}")
     return EXIT_GATE if margin is not None and result["worse"] else 0
 
 

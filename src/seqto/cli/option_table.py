@@ -21,6 +21,7 @@ class Option:
     group: str
     type: type = str
     many: bool = False
+    repeated: bool = False  # the option may be given several times
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -161,7 +162,16 @@ OPTIONS: tuple[Option, ...] = (
         "no limit",
         GOAL,
     ),
-    Option("--device", "device.kind", "KIND", "ort, tvm, or a plug-in's name", "ort", DEVICE),
+    Option(
+        "--device",
+        "device.kind",
+        "KIND",
+        "ort, tvm or a plug-in's name, with settings as in ort,name=avx2,launcher=avx2/run; given "
+        "several times, trials are judged on all of them",
+        "ort",
+        DEVICE,
+        repeated=True,
+    ),
     Option(
         "--executor",
         "executor.kind",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import assert_never
 
 from seqto.errors import JournalError
+from seqto.record import fleet
 from seqto.record.events import (
     MENU,
     OBJECTIVES,
@@ -274,6 +275,14 @@ def pooled(earlier: Latency, later: Latency) -> Latency:
     Means are weighted by the number of runs; the interval is the union of both, since minutes lie
     between them and the state of the machine differs by more than either interval shows.
     """
+    if earlier.devices and later.devices:
+        both = {n: pooled(earlier.devices[n], one) for n, one in later.devices.items()}
+        found = fleet.joined_latency(both, later.judged_by)
+        return dataclasses.replace(
+            found,
+            peak_memory_bytes=later.peak_memory_bytes or earlier.peak_memory_bytes,
+            load_ms=later.load_ms or earlier.load_ms,
+        )
     share = earlier.runs / (earlier.runs + later.runs)
 
     def mean(name: str) -> float:

@@ -91,7 +91,37 @@ def columns(report: Report, place: Place) -> list[Column]:
         *COLUMNS,
         *(_of_objective(OBJECTIVES[n]) for n in report["objectives"] if n not in _OWN),
     ]
+    table += [c for one in report["device"].get("devices", ()) for c in _of_device(one["name"])]
     return [c for c in table if place in c.places and c.shown(report)]
+
+
+def _of_device(name: str) -> list[Column]:
+    """Loss and latency on one of several devices."""
+    places = frozenset({Place.CSV, Place.PAGE})
+
+    def of(row: Row, figure: str) -> Json | None:
+        found: Json | None = None if row.trial is None else row.trial["devices"].get(name)
+        value: Json | None = None if found is None else found[figure]
+        return value
+
+    def loss(row: Row) -> float | None:
+        found = of(row, "held_out") or of(row, "loss")
+        return None if found is None else found["value"]
+
+    def ratio(row: Row) -> float | None:
+        found = of(row, "latency_ms")
+        return None if found is None else found["ratio"]
+
+    return [
+        Column(f"loss_{name}", f"changed, {name}", places, loss, lambda r: percent(loss(r))),
+        Column(
+            f"latency_ratio_{name}",
+            f"time of float's, {name}",
+            places,
+            ratio,
+            lambda r: short_speed(of(r, "latency_ms")),
+        ),
+    ]
 
 
 def float_accuracy(report: Report, split: str) -> float | None:

@@ -282,14 +282,15 @@ def render_index(rows: list[Json], *, folder: str, live: bool = True) -> str:
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"{again}<link rel='icon' href='data:,'>"
-        f"<title>seqto runs</title><style>{_asset('page.css')}{_INDEX_DARK}</style></head><body>"
+        f"<title>seqto runs</title><style>{_asset('page.css')}{DARK_WITHOUT_SCRIPT}</style>"
+        "</head><body>"
         f"<header><div class='bar'><span class='brand'>seqto</span><h1>Runs in "
         f"{html.escape(text.shorten(folder, 80))}</h1></div></header><main><section>"
         f"{table if rows else empty}</section></main></body></html>"
     )
 
 
-_INDEX_DARK = (
+DARK_WITHOUT_SCRIPT = (
     "@media (prefers-color-scheme: dark){:root{color-scheme:dark;--paper:#12161b;--card:#1a2027;"
     "--ink:#e8ecf1;--soft:#a3afbc;--line:#343d48;--accent:#6cb6ff}}a{color:var(--accent)}"
 )

@@ -298,7 +298,29 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "note": trial.note,
         "same_as": trial.same_as,
         "node": trial.node or None,
+        "devices": _by_device(trial),
         "may_saturate": None if trial.may_saturate is None else list(trial.may_saturate),
+    }
+
+
+def _by_device(trial: Trial) -> Json:
+    """Of a run on several devices: loss on both splits and latency of a trial, by device."""
+    seen, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
+    names = dict.fromkeys(
+        [*(seen.devices if seen else ()), *(trial.latency.devices if trial.latency else ())]
+    )
+
+    def loss_of(measured: Measurement | None, name: str) -> Json | None:
+        one = measured.devices.get(name) if measured else None
+        return None if one is None else _measured(one)["loss"]
+
+    return {
+        name: {
+            "loss": loss_of(seen, name),
+            "held_out": loss_of(held_out, name),
+            "latency_ms": _latency(trial.latency.devices.get(name) if trial.latency else None),
+        }
+        for name in names
     }
 
 

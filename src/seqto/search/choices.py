@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from seqto.devices.device import Device
 from seqto.errors import ConfigError, PlanError, nearest
 from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
@@ -34,6 +34,12 @@ from seqto.search.offered import (
 )
 
 Choices = Mapping[str, tuple[Scheme, ...]]  # layer → schemes that it may have
+
+
+class Refusing(Protocol):
+    """A device, or several: the part of it that the menu is made for."""
+
+    def refuses(self, layer: Layer, scheme: Scheme) -> str | None: ...
 
 
 FOUR_BIT_SHARE = 0.002  # of the file: below this four bits save nothing worth a try
@@ -154,7 +160,7 @@ def _of_tables(scheme: Scheme | None) -> list[Scheme]:
 
 def all_choices(
     layers: Sequence[Layer],
-    device: Device,
+    device: Refusing,
     constraints: Constraints,
     *,
     weight_bytes: Mapping[str, int],

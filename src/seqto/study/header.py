@@ -96,10 +96,18 @@ def header(setup: RunSetup, workspace: Workspace, identity: Json) -> RunStarted:
         },
         settings=settings_json(setup),
         environment=environment(),
-        device=setup.device.describe(),
+        device=_device_json(setup),
         layers=tuple(workspace.layers),
         layer_inputs=layer_inputs(workspace.prepared.proto, workspace.layers),
     )
+
+
+def _device_json(setup: RunSetup) -> Json:
+    """The device; of several, the first, and all of them."""
+    described = [one.describe() for one in setup.devices]
+    if len(described) == 1:
+        return {**setup.device.describe(), **described[0]}
+    return {**described[0], "devices": described}
 
 
 def sequences_json(store: SampleStore) -> Json:

@@ -33,13 +33,14 @@ from seqto.record.events import (
 from seqto.record.journal import Journal
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, LABELLED, REPORT, Failure, Json, Latency
+from seqto.records import EVALUATION, LABELLED, REPORT, WORST, Failure, Json, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.objectives import LATENCY, can_race
 from seqto.selection.racing import beats, no_slower, rivals, saw_all_samples, total_of
 from seqto.selection.recommend import recommend
 from seqto.study.examples import described
+from seqto.study.fleet import FleetClock, FleetRunner
 from seqto.study.meter import PROBES, TRIALS, Meter
 from seqto.study.meter import TIMING as METER_TIMING
 from seqto.study.round_weights import Rounding
@@ -60,6 +61,16 @@ class Budget:
 
 
 SEARCH_SHARE = 0.85  # of the time; the rest is for timing, held-out figures and the report
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRun:
+    """One device of a run: its workers, and how it is timed."""
+
+    name: str
+    executor: Executor
+    device: Device
+    timing: Timing
 
 
 class Study:
@@ -86,8 +97,12 @@ class Study:
         labelled_task: Task | None = None,
         examples: int = 0,
         batch: int | None = None,
+        device_name: str = "",
+        others: Sequence[DeviceRun] = (),
+        latency_of: str = WORST,
         meter: Meter | None = None,
     ) -> None:
+        """`others`: further devices that every trial is judged on."""
         self.examples = examples  # of what changed, shown of the recommended trial
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
@@ -98,22 +113,35 @@ class Study:
         self.before_s = self.state.elapsed_s  # of earlier calls
         self.meter = meter or Meter(self.began)
         self.order: list[str] = []  # keys in the order they were asked
-        self.runner = PlanRunner(
-            self,
-            executor,
-            store,
-            task=task,
-            device=device,
-            judged=judged,
-            racing=racing and can_race(race_objectives),
-            timed=LATENCY.name in race_objectives,
-            probes=probes,
-            chunk=chunk,
-            batch_seconds=min(0.15, timing.seconds),
-            labelled_task=labelled_task,
-            batch=batch,
-        )
-        self.clock = Clock(executor, timing, seen=self.runner.note_node)
+
+        def runner_on(one: DeviceRun, *, name: str = "") -> PlanRunner:
+            return PlanRunner(
+                self,
+                one.executor,
+                store,
+                task=task,
+                device=one.device,
+                judged=judged,
+                racing=racing and can_race(race_objectives),
+                timed=LATENCY.name in race_objectives,
+                probes=probes,
+                chunk=chunk,
+                batch_seconds=min(0.15, timing.seconds),
+                labelled_task=labelled_task,
+                batch=batch,
+                name=name,
+            )
+
+        first = DeviceRun(device_name, executor, device, timing)
+        self.devices = (first, *others)
+        self.runner: PlanRunner | FleetRunner = runner_on(first)
+        self.clock: Clock | FleetClock = Clock(executor, timing, seen=self.runner.note_node)
+        if others:
+            clocks = {one.name: Clock(one.executor, one.timing) for one in self.devices}
+            self.runner = FleetRunner(
+                {one.name: runner_on(one, name=one.name) for one in self.devices}
+            )
+            self.clock = FleetClock(clocks, judged_by=latency_of)
 
     # ------------------------------------------------------------------------------ the record
 

@@ -15,7 +15,6 @@ import neural_compressor
 from neural_compressor import PostTrainingQuantConfig
 from neural_compressor.config import AccuracyCriterion, TuningCriterion
 from neural_compressor.quantization import fit
-
 from peer_answers import Task, answers, session_of
 
 

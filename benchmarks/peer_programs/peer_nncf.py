@@ -15,7 +15,6 @@ from typing import Any
 
 import nncf
 import onnx
-
 from peer_answers import Task, answers, session_of
 
 

@@ -17,7 +17,6 @@ from olive.data.registry import Registry
 from olive.model import ONNXModelHandler
 from olive.passes.olive_pass import create_pass_from_dict
 from olive.passes.onnx.quantization import OnnxStaticQuantization
-
 from peer_answers import Reader, Task
 
 

@@ -18,7 +18,6 @@ import onnx
 from aimet_onnx.common.defs import CallbackFunc, QuantizationDataType
 from aimet_onnx.mixed_precision import choose_mixed_precision
 from aimet_onnx.quantsim import QuantizationSimModel
-
 from peer_answers import Task, answers, session_of
 
 INT, FLOAT = QuantizationDataType.int, QuantizationDataType.float

@@ -15,7 +15,6 @@ from pathlib import Path
 import onnxruntime
 from onnxruntime import quantization as stock
 from onnxruntime.quantization.shape_inference import quant_pre_process
-
 from peer_answers import Reader, Task
 from peer_settings import STOCK_MODES
 

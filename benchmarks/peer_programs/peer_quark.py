@@ -8,10 +8,9 @@ from __future__ import annotations
 import importlib.metadata
 import time
 
+from peer_answers import Reader, Task
 from quark.onnx import ModelQuantizer
 from quark.onnx.quantization.config import Config, get_default_config
-
-from peer_answers import Reader, Task
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ test-all: .venv/dev tools
 	scripts/test-openvino "$(PYTHON)"
 	scripts/test-ray "$(PYTHON)"
 	scripts/test-avx2
+	$(BIN)/python scripts/audit
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check -m "not tvm and not openvino and not ray"
 
 tools:
@@ -51,4 +52,4 @@ tools:
 	@touch $@ .venv/runtime
 
 clean:
-	rm -rf .venv .venv-tvm .venv-openvino .venv-ray build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-tvm .venv-openvino .venv-ray .venv-audit build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

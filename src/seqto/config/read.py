@@ -53,7 +53,8 @@ def read_toml(path: str | Path) -> Json:
             device["launcher"] = [_absolute(command[0], folder), *command[1:]]
     bundle = tables["model"].get("bundle") if isinstance(tables.get("model"), dict) else None
     if isinstance(bundle, dict):
-        bundle |= {part: _absolute(path, folder) for part, path in bundle.items()}
+        files = {k: v for k, v in bundle.items() if not str(v).startswith("hub:")}
+        bundle |= {part: _absolute(path, folder) for part, path in files.items()}
     data = tables.get("data")
     for name, keys in PATHS_IN_DATA.items():
         table = data.get(name) if isinstance(data, dict) else None

@@ -112,3 +112,12 @@ def test_a_bias_is_corrected_only_where_there_is_one() -> None:
             world.layers = tuple(dataclasses.replace(x, bias="b") for x in world.layers)
         drive(world, Frontier().search(world.space(), seed=0))
         assert any(p.correct_bias for p in world.tried) == with_bias
+
+
+def test_with_a_time_budget_the_first_ask_gives_a_front() -> None:
+    world = World(8)
+    usual = next(Frontier().search(world.space(), seed=0))
+    hurried = next(Frontier(max_minutes=1.0).search(world.space(), seed=0))
+    assert usual.plans == hurried.plans[: len(usual.plans)]
+    assert hurried.notes[len(usual.notes) :] == ("uniform fp16", "uniform weight-s8-channel")
+    assert not any(plan.rounds_for_output for plan in hurried.plans)

@@ -77,6 +77,7 @@ WORDS: Sequence[tuple[str, str]] = (
     ("diagnose --config tune.toml --out why", "diagnose_models"),
     ("report run", "write_report"),
     ("report run --format md", "read_report"),
+    ("report run --format sensitivities", "read_sensitivities"),
     ("export run -o q.onnx", "export"),
     ("export net.onnx --mode weight -o w.onnx", "quantize"),
     ("compare run run", "compare"),

@@ -15,6 +15,7 @@ from seqto.records import Json
 from seqto.report import compare as report_compare
 from seqto.report.live import LiveView, start
 from seqto.report.view import build_report
+from seqto.study.knowledge import knowledge_of
 
 
 def write_report(folder: str | Path, *, examples: bool = True) -> Result:
@@ -28,6 +29,11 @@ def write_report(folder: str | Path, *, examples: bool = True) -> Result:
 def read_report(folder: str | Path) -> Json:
     """Return what report.json holds, made from the journal; nothing is written."""
     return build_report(state_of(folder))
+
+
+def read_sensitivities(folder: str | Path) -> Json:
+    """Return what a run has learnt of its layers; as a JSON file, `search.warm_start` takes it."""
+    return knowledge_of(state_of(folder), Path(folder)).to_json()
 
 
 def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:

@@ -167,9 +167,10 @@ def _add_report(commands: Any) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a run folder")
     parser.add_argument(
         "--format",
-        choices=("all", "md", "json", "csv"),
+        choices=("all", "md", "json", "csv", "sensitivities"),
         default="all",
-        help="all: write every file; md, json, csv: print (default: all)",
+        help="all: write every file; md, json, csv: print; sensitivities: print what `tune --from` "
+        "takes (default: all)",
     )
     parser.add_argument(
         "--no-examples", action="store_true", help="leave samples that changed out of the page"

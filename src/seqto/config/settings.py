@@ -222,6 +222,10 @@ class SearchSettings:
     max_peak_memory: float | None = _help(
         'bound: highest peak memory, e.g. "200MB"', resume=True, unit="bytes"
     )
+    warm_start: str | None = _help(
+        "frontier: a run folder of the same graph, or a file of its sensitivities, to start from",
+        path=True,
+    )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the strategy's own keys"}
     )

@@ -25,6 +25,7 @@ from seqto.record.events import (
     Finding,
     FootprintMeasured,
     Int8ProductsTested,
+    KnowledgeTaken,
     LayersRanked,
     NodeUsed,
     PlanProfiled,
@@ -65,9 +66,10 @@ class RunState:
     failures: list[StepFailed] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     examples: dict[int, ExamplesFound] = field(default_factory=dict)  # by trial
+    knowledge: KnowledgeTaken | None = None  # of an earlier run, that this one starts from
     ended: RunEnded | None = None  # None: still running, or going on after an end
 
-    def apply(self, event: Event) -> None:  # noqa: PLR0912  (one branch for each kind)
+    def apply(self, event: Event) -> None:  # noqa: PLR0912, PLR0915  (one branch for each kind)
         """Take in one event; events come in the order of the journal."""
         match event:
             case RunStarted():
@@ -113,6 +115,8 @@ class RunState:
             case Finding():
                 if event not in self.findings:  # a resumed call may find the same again
                     self.findings.append(event)
+            case KnowledgeTaken():
+                self.knowledge = event
             case RunEnded():
                 self.ended = event
             case _:

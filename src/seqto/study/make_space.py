@@ -40,6 +40,7 @@ from seqto.search.strategy import Ask, Need
 from seqto.search.weight_error import weight_errors
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.study import Study
+from seqto.study.warm_start import make_prior, take_knowledge
 from seqto.study.workspace import Workspace, add_variant
 from seqto.transforms.variants import BASE, variant_folder, variant_of
 
@@ -72,7 +73,8 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         for layer in workspace.layers
         for scheme in menu[layer.name]
     }
-    return Space(
+    known = take_knowledge(setup, study)  # before profiles are made
+    space = Space(
         layers=workspace.layers,
         menu=menu,
         default=default,
@@ -85,6 +87,9 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         float_bytes=setup.fetched.size_bytes(),
         exact_products=exact,
     )
+    if known is None:
+        return space
+    return dataclasses.replace(space, prior=make_prior(study, workspace, space, known))
 
 
 def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:

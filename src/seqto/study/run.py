@@ -37,6 +37,7 @@ from seqto.study.round_weights import Rounding
 from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
+from seqto.study.warm_start import check_graph
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
 
 
@@ -87,6 +88,8 @@ def _open_workspace(
     for name in (SAMPLES, COMPILED, WORK):
         own.take(name)
     prepared = prepare_model(setup, setup.out)
+    if recorded is None:
+        check_graph(setup, prepared.layers)
     store = build_store(setup, prepared, setup.out / "cache" / "samples")
     if recorded is not None and recorded.data.get("identity") != store.identity:
         raise JournalError(

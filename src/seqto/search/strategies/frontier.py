@@ -5,6 +5,8 @@
    uniform plans that follow. Then the uniform plan under every transform of the float model and
    with bias correction: the transforms that leave the least damage are kept.
 2. Anchors: uniform plans of each scheme, on real samples.
+   Where an earlier run of the graph is known (Space.prior), its transforms are taken and its good
+   plans run first.
 3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output. Of large
    models groups of layers, taken apart where they hurt (probing.py).
 4. A noise model is fitted (noise_model.py) and corrected by the anchors; with exact bytes and
@@ -35,6 +37,7 @@ from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION
 from seqto.schemes.scheme import Scheme
+from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.culprits import culprits, without
@@ -71,7 +74,9 @@ class Frontier:
 
     objectives: tuple[str, ...] = ("loss", "size", "latency")
     tolerance: float = TOLERANCE  # loss that the user puts up with
-    needs: ClassVar[frozenset[Need]] = frozenset((Need.WIDE_CHOICES, Need.LATENCY_TABLE))
+    needs: ClassVar[frozenset[Need]] = frozenset(
+        (Need.WIDE_CHOICES, Need.LATENCY_TABLE, Need.PRIOR)
+    )
     plans_for: ClassVar[frozenset[str]] = frozenset(("loss", "size", "latency"))
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
@@ -86,10 +91,16 @@ class Frontier:
         known: dict[str, Trial] = {}
         kept = yield from self._kept_float(space, known)
         float_model = yield from self._choose_float_model(space, known, kept)
+        prior = space.prior or Prior()
+        good = [(plan, f"of the earlier run {i + 1}") for i, plan in enumerate(prior.plans)]
+        yield from self._run(good, known)
         plans = anchors(space, float_model, timed=self.timed, kept_float=kept)
         yield from self._run(plans, known)
         damage = yield from probe(
-            space, float_model, uniform_damage=least_damage(known, space, kept)
+            space,
+            float_model,
+            uniform_damage=least_damage(known, space, kept),
+            known=prior.damage if prior.float_model == float_model else {},
         )
         profiled = with_anchor_scale(fit(space, damage), known.values(), float_model)
         model = with_fitted_latency(profiled, known.values())
@@ -142,6 +153,8 @@ class Frontier:
         trial = known.get(Plan.of(plain).key)
         if trial is None or not is_hopeless(trial):
             return ()
+        if space.prior is not None and space.prior.kept_float:
+            return space.prior.kept_float
         return (yield from culprits(space.layers, plain, Plan()))
 
     def _choose_float_model(
@@ -155,6 +168,9 @@ class Frontier:
         base = Plan.of(without(plain_uniform(space), kept))
         options = [Plan.of({}, t) for t in space.transforms if t]
         corrected = [dataclasses.replace(p, correct_bias=True) for p in [Plan(), *options]]
+        chosen = space.prior.float_model if space.prior is not None else None
+        if chosen is not None:  # an earlier run has compared them
+            options, corrected = [chosen], []
         note = f"good uniform, {len(kept)} float" if kept else "good uniform"
         plans = [
             (p.with_schemes(base.as_dict()), f"{note}, {' + '.join(p.transform_codes)}")
@@ -163,7 +179,8 @@ class Frontier:
         yield from self._run([(base, note), *plans], known)
         tried = [base, *(p for p, _ in plans)]
         found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
-        return tried[min(found)[1]].with_schemes({})
+        best = tried[min(found)[1]].with_schemes({})
+        return best if chosen is None else chosen
 
     # ----------------------------------------------------------------------------------- sweeps
 

@@ -10,6 +10,7 @@ tensors that two of them touch; in a group that is left whole each layer gets th
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from types import MappingProxyType
 
 from seqto.assembly.plan import Plan
 from seqto.schemes.scheme import Scheme
@@ -30,15 +31,23 @@ Damages = dict[tuple[str, Scheme], float]
 
 
 def probe(
-    space: Space, float_model: Plan, *, uniform_damage: float
+    space: Space,
+    float_model: Plan,
+    *,
+    uniform_damage: float,
+    known: Mapping[tuple[str, Scheme], float] = MappingProxyType({}),
 ) -> Generator[Ask, Answers, Damages]:
-    """Return the damage of all (layer, scheme) from which others cannot be derived."""
-    wanted = _wanted(space)
+    """Return the damage of all (layer, scheme) from which others cannot be derived.
+
+    `known` are those that an earlier run has probed.
+    """
+    families = _wanted(space)
+    found: Damages = {p: known[p] for f in families for p in f.items() if p in known}
+    wanted = [{n: s for n, s in f.items() if (n, s) not in found} for f in families]
     if sum(len(family) for family in wanted) <= MOST_SINGLE:
         pairs = [pair for family in wanted for pair in family.items()]
         losses = yield from damages([float_model.with_schemes({n: s}) for n, s in pairs])
-        return dict(zip(pairs, losses, strict=True))
-    found: Damages = {}
+        return found | dict(zip(pairs, losses, strict=True))
     for family in wanted:
         alone = yield from probe_groups(float_model, family, resolution=RESOLUTION * uniform_damage)
         found |= {(name, family[name]): damage for name, damage in alone.items()}

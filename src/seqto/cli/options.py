@@ -244,7 +244,11 @@ def _add_init(commands: Any) -> None:
         help="a folder of pictures, an .npz file, or random:COUNT (default: random inputs)",
     )
     parser.add_argument(
-        "-o", "--output", default="tune.toml", metavar="FILE", help="the config to write (default: tune.toml)"
+        "-o",
+        "--output",
+        default="tune.toml",
+        metavar="FILE",
+        help="the config to write (default: tune.toml)",
     )
 
 

@@ -223,7 +223,7 @@ class SearchSettings:
         'bound: highest peak memory, e.g. "200MB"', resume=True, unit="bytes"
     )
     warm_start: str | None = _help(
-        "frontier: a run folder of the same graph, or a file of its sensitivities, to start from",
+        "frontier, evolve: a run folder of the same graph, or its sensitivities, to start from",
         path=True,
     )
     settings: dict[str, Any] = field(

@@ -26,6 +26,7 @@ class Space:
     latency_of: Mapping[tuple[str, Scheme], float] = field(default_factory=dict)  # profiled ms
     boundary_ms: Mapping[str, float] = field(default_factory=dict)  # one Q or DQ of a tensor
     weight_error: Mapping[tuple[str, Scheme], float] = field(default_factory=dict)  # relative
+    float_latency_ms: float | None = None  # measured; None where nothing is timed
     float_bytes: int = 0  # of the original file
     prior: Prior | None = None  # what an earlier run knew
     exact_products: bool = False  # the device adds products of 8-bit integers exactly

@@ -46,7 +46,7 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
         name = settings.search.strategy if strategy is None else type(strategy).__name__
         raise ConfigError(
             f"search.warm_start (--from) is set, but strategy {name!r} takes nothing from an "
-            "earlier run: leave it out, or choose frontier"
+            "earlier run: leave it out, or choose frontier or evolve"
         )
     for key in ("menu", "treatments"):
         if Need.WIDE_CHOICES not in needs and f"search.{key}" in settings.given:

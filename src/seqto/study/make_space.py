@@ -85,11 +85,17 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         **_profiles(setup, study, workspace, menu),
         weight_error=_weight_errors(workspace, menu),
         float_bytes=setup.fetched.size_bytes(),
+        float_latency_ms=_float_latency(study),
         exact_products=exact,
     )
     if known is None:
         return space
     return dataclasses.replace(space, prior=make_prior(study, workspace, space, known))
+
+
+def _float_latency(study: Study) -> float | None:
+    baseline = study.state.baseline
+    return None if baseline is None or baseline.latency is None else baseline.latency.median
 
 
 def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:

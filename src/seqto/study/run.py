@@ -7,7 +7,7 @@ import dataclasses
 import time
 from pathlib import Path
 
-from seqto.errors import JournalError
+from seqto.errors import ConfigError, JournalError
 from seqto.execution.executor import Executor
 from seqto.record.events import (
     GUESS,
@@ -154,11 +154,23 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
             )
         )
     _note_objectives(setup, study)
+    _refuse_score_bound(setup, study)
     space = make_space(setup, study, workspace)
     reason = study.search(setup.strategy, space, seed=setup.settings.search.seed)
     finish(study)
     explain(setup, study, space)
     return reason
+
+
+def _refuse_score_bound(setup: RunSetup, study: Study) -> None:
+    """Refuse a bound of the score's drop where no trial will have a score."""
+    baseline = study.state.baseline
+    scored = setup.labelled is not None or any(((baseline and baseline.scores) or {}).values())
+    if setup.settings.search.max_score_drop is not None and not scored:
+        raise ConfigError(
+            "search.max_score_drop (--max-score-drop) needs a score, and the data have no labels: "
+            "give them (--labels, data.labelled), or bound changed answers with --max-loss"
+        )
 
 
 def _note_objectives(setup: RunSetup, study: Study) -> None:

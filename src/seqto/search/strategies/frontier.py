@@ -14,9 +14,10 @@
 5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
    noise + bytes + time; contiguous regions are flipped as a whole where that pays.
 6. Plans of the predicted front are confirmed on the evaluation samples. Then come rounds of plans
-   for what a user asks for (the fastest and the smallest within the tolerated loss, the
-   best that is no larger than plain int8), with what the trials so far have taught about damage,
-   and of neighbours of the measured front: the swaps that the model expects to pay most. Last, a
+   for what a user asks for (the region that a goal's bounds leave, goal_plans.py; the fastest and
+   the smallest within the tolerated loss, the best that is no larger than plain int8), with what
+   the trials so far have taught about damage, and of neighbours of the measured front: the swaps
+   that the model expects to pay most. Last, a
    few plans close in on the fastest that will do.
 
 Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
@@ -41,6 +42,7 @@ from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.culprits import culprits, without
+from seqto.search.strategies.goal_plans import goal_plans, is_planned_for, region_of
 from seqto.search.strategies.latency_fit import float_ms, lowest_ratio, with_fitted_latency
 from seqto.search.strategies.noise_model import (
     Descent,
@@ -53,16 +55,21 @@ from seqto.search.strategies.targets import (
     bisect_fastest,
     byte_limit,
     damage_of,
+    measured_trials,
     target_plans,
     unpriced_bytes,
 )
 from seqto.search.strategies.uniform_plans import anchors, plain_uniform
 from seqto.search.strategy import Answers, Ask, Need
+from seqto.selection.goal import Goal
 from seqto.selection.objectives import need_timing
 from seqto.selection.pareto import front
 from seqto.selection.recommend import TOLERANCE, loss_curve
 
 HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
+
+
+NEAR = 0.15  # of a bound: plans that miss a goal by less are confirmed too
 
 
 BUNDLES = (1, 2, 4, 8, 16, 32)  # swaps that a neighbour of a trial differs by
@@ -78,6 +85,12 @@ class Frontier:
         (Need.WIDE_CHOICES, Need.LATENCY_TABLE, Need.PRIOR)
     )
     plans_for: ClassVar[frozenset[str]] = frozenset(("loss", "size", "latency"))
+    want: str | None = None  # what a user asks for, as in the settings [search]
+    max_loss: float | None = None
+    max_score_drop: float | None = None
+    max_size: float | None = None
+    min_speedup: float | None = None
+    max_latency: float | None = None
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
@@ -86,6 +99,10 @@ class Frontier:
     @property
     def timed(self) -> bool:
         return "latency" in self.objectives
+
+    @property
+    def goal(self) -> Goal | None:
+        return Goal.of({f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: dict[str, Trial] = {}
@@ -112,9 +129,7 @@ class Frontier:
         yield from self._run(squeezed, known, model)
         for number in range(self.rounds):
             model = with_fitted_latency(profiled, known.values())
-            plans = target_plans(
-                model, known, float_model, tolerance=self.tolerance, timed=self.timed
-            )
+            plans = self._targets(model, known, float_model)
             plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
             named = [(p, f"round {number + 1}: {n}") for p, n in plans]
             yield from self._run(named, known, model)
@@ -122,6 +137,17 @@ class Frontier:
             model = with_fitted_latency(profiled, known.values())
             plans = bisect_fastest(model, known, float_model, tolerance=self.tolerance)
             yield from self._run(plans, known, model)
+
+    def _targets(
+        self, model: NoiseModel, known: Mapping[str, Trial], float_model: Plan
+    ) -> list[tuple[Plan, str]]:
+        """Plans for what the user asks for: a goal's region first, then the usual picks."""
+        usual = target_plans(model, known, float_model, tolerance=self.tolerance, timed=self.timed)
+        goal = self.goal
+        if goal is None or not is_planned_for(goal):
+            return usual
+        wanted = goal_plans(goal, model, known, float_model, objectives=self.objectives)
+        return [*wanted, *usual][: self.refine]
 
     def _run(
         self,
@@ -213,10 +239,26 @@ class Frontier:
         prices = [clamp_damage(model.prices(scheme_by_layer(model.space, p)), floor) for p in fresh]
         limit = hopeless_damage(known.values())
         kept = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
+        kept = self._near_goal(model, kept, prices, known)
         points = [self._point(prices[i]) for i in kept]
         kept = [kept[i] for i in front(points)] if points else []
         chosen = spread_points([self._point(prices[i]) for i in kept], self.confirm)
         return [fresh[kept[i]] for i in chosen]  # extremes first, then what lies farthest
+
+    def _near_goal(
+        self,
+        model: NoiseModel,
+        kept: list[int],
+        prices: Sequence[Sequence[float]],
+        known: Mapping[str, Trial],
+    ) -> list[int]:
+        """Those in or near the region that a goal's bounds of bytes and time leave, if any are."""
+        goal, trials = self.goal, measured_trials(known)
+        if goal is None or not is_planned_for(goal) or not trials:
+            return kept
+        region = region_of(goal, model, trials)
+        near = [i for i in kept if region.excess(prices[i]) <= NEAR]
+        return near or kept
 
     def _squeezed(
         self,

@@ -12,6 +12,7 @@ import datetime
 import importlib.util
 import json
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -172,9 +173,20 @@ class Results:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.rows[key] = {**row, "date": now}
         self.content |= {"command": command(), "date": now, "environment": environment()}
+        self.content["commit"] = self.rows[key]["commit"] = commit()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.content, indent=1, allow_nan=False) + "\n"
         write_file(self.path, text.encode())
+
+
+def commit() -> str | None:
+    """The commit of this checkout; None where git does not say."""
+    words = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
 
 
 def command() -> str:

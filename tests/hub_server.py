@@ -11,11 +11,21 @@ and the same for datasets, which are repositories called datasets/OWNER/NAME her
     POST /api/datasets/OWNER/NAME/paths-info/REV      files by name
     HEAD, GET /datasets/OWNER/NAME/resolve/REV/FILE   a file
 
+and uploads, for requests with a token; a commit is kept as the files of its revision:
+
+    POST /api/repos/create                            makes a repository; 409 where it is there
+    POST /api/validate-yaml                           whether the head of a card is YAML
+    POST /api/models/OWNER/NAME/preupload/REV         which files are "LFS" files
+    POST /OWNER/NAME.git/info/lfs/objects/batch       where their content goes
+    PUT  /lfs/SHA256                                  the content
+    POST /api/models/OWNER/NAME/commit/REV            one line of JSON for each file
+
 What is missing gives 404 with the hub's X-Error-Code. Every request is kept in `requests`.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -25,6 +35,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import yaml
 
 PAGE = 2
 LARGE = (".onnx", "data")  # names that end so are "LFS" files, whose ETag is their sha256
@@ -47,6 +59,10 @@ class FakeHub:
     body: bytes | None = None  # answer everything with this, if set
     gated: set[str] = field(default_factory=set)
     endpoint: str = ""
+    writers: set[str] = field(default_factory=lambda: {"hf_writer"})  # tokens that may write
+    private: dict[str, bool] = field(default_factory=dict)  # of repositories made by a client
+    stored: dict[str, bytes] = field(default_factory=dict)  # "LFS" content by sha256
+    messages: list[str] = field(default_factory=list)  # of commits
 
     def add(self, repo: str, files: Mapping[str, bytes], *, revision: str = "main") -> str:
         self.repos.setdefault(repo, {})[revision] = dict(files)
@@ -76,6 +92,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer()
 
+    def do_PUT(self) -> None:
+        self._answer()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
@@ -87,6 +106,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(self.hub.status, b"")
         if self.hub.body is not None:
             return self._send(200, self.hub.body)
+        if self._is_upload(parts):
+            return self._take(parts)
         if parts[:2] == ["api", "models"] and len(parts) == 2:
             return self._send_repositories(parse_qs(url.query))
         if parts[:2] == ["api", "models"]:
@@ -124,6 +145,70 @@ class Handler(BaseHTTPRequestHandler):
             digest = hashlib.sha1(files[name]).hexdigest()
             rows[name] = {"type": "file", "path": name, "size": len(files[name]), "oid": digest}
         return self._send(200, json.dumps(list(rows.values())).encode())
+
+    def _is_upload(self, parts: list[str]) -> bool:
+        words = ("create", "validate-yaml", "preupload", "commit", "batch", "lfs")
+        return self.command in ("POST", "PUT") and any(w in parts for w in words)
+
+    def _take(self, parts: list[str]) -> None:  # noqa: PLR0911
+        """Answer a request that writes; one without a token of a writer is refused."""
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if parts[0] == "lfs":  # addresses of the storage carry no token
+            self.hub.stored[parts[1]] = raw
+            return self._send(200, b"")
+        if self.headers.get("Authorization", "").removeprefix("Bearer ") not in self.hub.writers:
+            return self._send(401, b"")
+        if parts[:3] == ["api", "repos", "create"]:
+            return self._make_repository(json.loads(raw))
+        if parts[-1] == "validate-yaml":
+            good = isinstance(yaml.safe_load(json.loads(raw)["content"].split("---")[1]), dict)
+            errors = [] if good else [{"message": "the head is no mapping"}]
+            answer = {"errors": errors, "warnings": []}
+            return self._send(200 if good else 400, json.dumps(answer).encode())
+        if parts[-1] == "batch":
+            objects = [
+                {**o, "actions": {"upload": {"href": f"{self.hub.endpoint}/lfs/{o['oid']}"}}}
+                for o in json.loads(raw)["objects"]
+            ]
+            return self._send(200, json.dumps({"transfer": "basic", "objects": objects}).encode())
+        repo, revision = "/".join(parts[2:4]), parts[5]
+        if parts[4] == "preupload":
+            files = [
+                {
+                    "path": f["path"],
+                    "uploadMode": "lfs" if f["path"].endswith(LARGE) else "regular",
+                    "shouldIgnore": False,
+                }
+                for f in json.loads(raw)["files"]
+            ]
+            return self._send(200, json.dumps({"files": files}).encode())
+        return self._commit(repo, revision, [json.loads(x) for x in raw.splitlines() if x])
+
+    def _make_repository(self, asked: dict[str, Any]) -> None:
+        repo = f"{asked['organization']}/{asked['name']}"
+        there = repo in self.hub.repos
+        if not there:
+            self.hub.repos[repo] = {"main": {}}
+            self.hub.private[repo] = bool(
+                asked.get("private") or asked.get("visibility") == "private"
+            )
+        answer = json.dumps({"url": f"{self.hub.endpoint}/{repo}"}).encode()
+        self._send(409 if there else 200, answer)
+
+    def _commit(self, repo: str, revision: str, lines: list[dict[str, Any]]) -> None:
+        files = dict(self.hub.repos[repo][revision])
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "header":
+                self.hub.messages.append(value["summary"])
+            elif line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.hub.stored[value["oid"]]
+        commit = self.hub.add(repo, files, revision=revision)
+        url = f"{self.hub.endpoint}/{repo}/commit/{commit}"
+        answer = {"success": True, "commitOid": commit, "commitUrl": url, "hookOutput": ""}
+        self._send(200, json.dumps(answer).encode())
 
     def _body(self) -> list[str]:
         """Names in the body of a request, in JSON or as a form."""
@@ -188,7 +273,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        if self.command in ("GET", "POST"):
+        if self.command != "HEAD":
             self.wfile.write(data)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import nets
 from seqto.record import journal
+from seqto.report.wording import speed
 
 CONFIG = """
 [model]
@@ -85,7 +87,7 @@ TIMED = {
     "throughput",
     "speed",  # the ratio in words
 }
-# the sentence and the table of picks say how fast the picks are, and which a clock has chosen
+# `sentence` and `picks` are compared without what a clock has put into them
 NOT_COMPARED = {"profile", "warnings", "environment", "sentence", "picks"}
 CLOCKED_PICKS = {"fast", "drop_in", "latency"}  # a clock decides which trial they are
 
@@ -99,10 +101,27 @@ def figures(report: Mapping[str, Any]) -> Any:
     """A report without what a clock has measured or decided."""
     found = {k: _untimed(v) for k, v in report.items() if k not in TIMED | NOT_COMPARED}
     found["recommended"] = picks(report)
+    found["sentence"] = untimed_sentence(report)
+    found["portability_cost"] = re.sub(
+        r", [\d.]+ of float's time instead of [\d.]+", "", report["portability_cost"]
+    )
+    rows = [(pick, row) for row in report["picks"] for pick in row["picks"]]
+    found["picks"] = {
+        pick: (row["trial"], row["holds"]) for pick, row in rows if pick not in CLOCKED_PICKS
+    }
     for trial in found["trials"]:
         if trial["number"] not in found["recommended"].values():
             trial.pop("report_split", None)  # there only if another pick, a clocked one, chose it
     return found
+
+
+def untimed_sentence(report: Mapping[str, Any]) -> str:
+    """The sentence of the recommendation without its words on speed."""
+    sentence: str = report["sentence"]
+    for trial in report["trials"]:
+        if trial["latency_ms"]:
+            sentence = sentence.replace(f", {speed(trial['latency_ms'])}", "")
+    return sentence
 
 
 def _untimed(value: Any) -> Any:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 
 import nets
@@ -30,6 +31,30 @@ def test_a_run_is_exported_compared_and_reported(tmp_path: Path) -> None:
     (run / "report.json").unlink()
     assert api.write_report(run).recommended == result.recommended
     assert (run / "report.json").is_file()
+
+
+def test_exported_nodes_say_how_their_layer_is_kept(tmp_path: Path) -> None:
+    config, run = runs.write_config(tmp_path / "in"), tmp_path / "run"
+    result = seqto.tune(config=config, out=run, search__max_trials=2)
+    seqto.export(run, tmp_path / "noted.onnx", trial=1)
+    exact = seqto.export(run, tmp_path / "exact.onnx", trial=1, exact=True)
+    assert exact.sha256 == result.trials[1].sha256
+    noted, bare = (onnx.load(tmp_path / f"{n}.onnx") for n in ("noted", "exact"))
+    schemes = {name: scheme.code for name, scheme in result.trials[1].plan.schemes}
+    notes = {
+        node.name: entry.value
+        for node in noted.graph.node
+        for entry in node.metadata_props
+        if entry.key == "seqto.scheme"
+    }
+    want = {n: schemes.get(la.name, "fp32") for la in result.layers for n in la.nodes}
+    there = {node.name for node in bare.graph.node}
+    assert notes == {name: code for name, code in want.items() if name in there}
+    assert len(set(notes.values())) > 1
+    for node in noted.graph.node:
+        del node.metadata_props[:]
+    assert noted == bare  # nothing else is another
+    onnx.checker.check_model(noted)
 
 
 def test_a_trial_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -211,3 +211,19 @@ def test_a_model_whose_name_is_not_utf8_is_refused_in_one_line(
     error = capsys.readouterr().err
     assert "rename" in error
     assert error.count("\n") == 1
+
+
+def test_a_name_beyond_ascii_works_in_the_c_locale(tmp_path: Path) -> None:
+    model = nets.save(nets.residual(), tmp_path / "модель.onnx")
+    words = ["tune", str(model), "--data", "random:24", "--dry-run", "--out", str(tmp_path / "run")]
+    counts = ["--set", "data.calibration=4", "--set", "data.evaluation=8"]
+    off = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "seqto", *words, *counts],
+        env={**os.environ, **off},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "layers" in done.stdout

@@ -97,10 +97,9 @@ def test_along_any_tokens_the_sequence_is_what_it_generates_alone(
 ) -> None:
     opened = session(cache=cache)
     alone = generated(opened, word)
-    # float's tokens end with the stop token: without it they would say that the length was used up
-    along = generated(opened, word, [*follow, bundles.STOP])
+    along = generated(opened, word, follow)
     assert np.array_equal(along[0], alone[0])
-    assert (along[1] != NO_TOKEN).sum() == len(follow) + 1
+    assert (along[1] != NO_TOKEN).sum() == len(follow)
 
 
 @given(word=WORDS)
@@ -109,6 +108,24 @@ def test_along_its_own_tokens_nothing_differs(word: str) -> None:
     alone = generated(session(), word)
     along = generated(session(), word, alone[0])
     assert all(np.array_equal(a, b) for a, b in zip(alone, along, strict=True))
+
+
+@pytest.mark.parametrize("word", bundles.words(4))
+def test_along_a_part_of_its_own_tokens_it_goes_on_to_the_end(word: str) -> None:
+    alone = generated(session(), word)
+    own = alone[0][alone[0] != NO_TOKEN]
+    assert len(own) > 1
+    for count in range(1, len(own) + 1):
+        assert np.array_equal(generated(session(), word, own[:count])[0], alone[0])
+
+
+def test_a_sequence_that_max_length_cuts_is_the_same_along_itself() -> None:
+    rules = Wiring({"tokens": "tokens"}, "logits", (0,), start=1, max_length=5)
+    generator = Generator(rules, _constant([1.0, 3.0, 2.0]))  # never the stop token
+    alone = generator.generate(np.array([1]))
+    assert alone.tokens.tolist() == [1] * 5
+    along = generator.generate(np.array([1]), alone.tokens)
+    assert along.tokens.tolist() == along.choices.tolist() == [1] * 5
 
 
 def test_the_choices_along_are_those_of_the_other_model() -> None:

@@ -22,7 +22,7 @@ ORDER = (
     *("model", "data", "calibration", "transforms", "schemes", "assembly"),
     *("devices", "tasks", "diagnosis", "execution"),
     *("record", "selection", "search", "config", "study"),
-    *("report", "demo", "api", "testing", "cli", "__init__", "__main__"),
+    *("report", "publish", "demo", "api", "testing", "cli", "__init__", "__main__"),
 )
 # the start of `import seqto` and of `seqto --help` must be quick: these two load ours when asked
 MAY_IMPORT_OURS_IN_FUNCTIONS = {"__init__", "cli.main"}

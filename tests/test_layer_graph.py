@@ -9,6 +9,7 @@ import pytest
 
 import nets
 import text_nets
+import token_nets
 from seqto.model.layer_graph import layer_inputs
 from seqto.model.prepare import prepare
 
@@ -68,3 +69,12 @@ def test_a_shape_is_no_edge() -> None:
         Layer("b", "Reshape", ("b",), ("y",), "b", 0),
     ]
     assert layer_inputs(onnx.ModelProto(graph=graph), layers) == ((), ())
+
+
+def test_a_tied_table_closes_no_circle() -> None:
+    """embedding (a Gather of the head's weights) → … → head: the head reads, and is not read."""
+    prepared = prepare(token_nets.decoder(), name="net")
+    found = layer_inputs(prepared.proto, prepared.layers)
+    tied = next(i for i, layer in enumerate(prepared.layers) if layer.table_reader)
+    assert found[tied]
+    assert all(p < place for place, places in enumerate(found) for p in places)

@@ -48,7 +48,6 @@ def saved(net: str, folder: Path) -> Path:
 
 def settings(folder: Path, **more: Any) -> dict[str, Any]:
     return {
-        "task__kind": "classification",
         "data__arrays": str(folder / "samples.npz"),
         **{f"data__{split}": count for split, count in COUNTS.items()},
         "analysis__samples": 2,

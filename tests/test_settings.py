@@ -208,6 +208,7 @@ def test_a_field_with_the_resume_flag_may_change_when_a_run_is_resumed(tmp_path:
 
 def test_every_setting_that_may_change_on_resume_was_one_before_or_is_said_here() -> None:
     assert resume_keys() == {
+        "constraints.portable",  # searches on with another menu, and says what that costs
         *("search.jobs", "search.max_trials", "search.max_minutes", "search.max_loss"),
         *("search.want", "search.max_score_drop", "search.max_size", "search.min_speedup"),
         *("search.max_latency", "search.max_peak_memory"),

@@ -113,3 +113,12 @@ def hangs_in_setup(setup: Json) -> Handler:
 def _sleeper(*, keeps_files: bool = False) -> subprocess.Popen[bytes]:
     sockets = [int(p.name) for p in Path("/proc/self/fd").iterdir() if p.is_socket()]
     return subprocess.Popen(["sleep", "600"], pass_fds=sockets if keeps_files else ())
+
+
+def environment(_setup: Json) -> Handler:
+    """Sends a variable of the worker's environment back."""
+
+    def handle(job: Json, _channel: Channel) -> Json:
+        return {"value": os.environ.get(job["name"])}
+
+    return handle

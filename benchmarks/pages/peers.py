@@ -2,49 +2,155 @@
 
 from __future__ import annotations
 
-from pages.common import Json, bounded, megabytes, named, origin, ratio, read, table
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pages.common import (
+    TITLES,
+    Json,
+    best_in_bold,
+    bounded,
+    cpu_kind,
+    megabytes,
+    named,
+    origin,
+    percent,
+    ratio,
+    read,
+    table,
+)
+from peer_tools import TOOLS
+
+FILE = "peers"
+FRONTS = "fronts-vnni"
+USABLE = 0.05  # a file that changes more is left out where winners are named
+COLUMNS = ("loss", "size_bytes", "ratio", "seconds")
 
 
 @named("peers")
-def peers() -> str:
-    rows = read("peers")["rows"].values()
-    lines = []
+def every_file() -> str:
+    return _tables(FILE)
+
+
+@named("peers avx2")
+def without_vnni() -> str:
+    return _tables("peers-avx2")
+
+
+def _tables(name: str) -> str:
+    """One table a model; the lowest of each column among usable files in bold."""
+    rows = _rows(name)
+    parts = []
     for model in dict.fromkeys(row["model"] for row in rows):
-        of_model = [r for r in rows if r["model"] == model]
-        for row in of_model:
-            if row["tool"] == "seqto":
-                lines += [_ours(t, row) for t in row["trials"] if t["picks"]]
-            else:
-                lines.append((row["model"], *_peer(row)))
-    head = ("model", "tool", "loss, report split", "MB", "time / float", "seconds")
-    return table(head, lines) + origin("peers")
-
-
-def _peer(row: Json) -> tuple[str, ...]:
-    name = f"{row['tool']} {row.get('version', '')}".strip()
-    if "loss" not in row:
-        return name, row["error"], "–", "–", "–"
-    return (
-        name,
-        bounded(row["loss"]),
-        megabytes(row["size_bytes"]),
-        ratio(row["latency"]["ratio"]),
-        f"{row['seconds']:.0f}",
+        found = sorted(
+            (line for row in rows if row["model"] == model for line in _lines(row)),
+            key=lambda line: (line["loss"] is None, line["loss"]),
+        )
+        head = (TITLES.get(model, model), "changed", "MB", "time / float", "seconds")
+        parts.append(table(head, _bold([_cells(line) for line in found], found)))
+    told = (
+        "\n¹ A run of the fronts (`fronts-vnni.json`), timed with float, not beside these files.\n"
     )
-
-
-def _ours(trial: Json, row: Json) -> tuple[str, ...]:
-    picks = ", ".join(p.replace("_", "-") for p in trial["picks"])
-    return (
-        row["model"],
-        f"seqto: {picks}",
-        bounded(trial["loss"]),
-        megabytes(trial["size_bytes"]),
-        ratio(trial["latency"]["ratio"]),
-        f"{row['seconds']:.0f}",
-    )
+    used = any(row.get("elsewhere") for row in rows)
+    return "\n".join(parts) + (told if used else "") + origin(name)
 
 
 @named("peers headline")
 def headline() -> str:
-    return peers()
+    """The best file of each tool within 5 %, by changed answers; all tools, all models."""
+    content = read(FILE)
+    rows = _rows(FILE)
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    tools = dict.fromkeys(_peer_of(row) for row in rows)
+    lines = []
+    for tool in sorted(tools, key=lambda name: name != "seqto"):
+        cells = []
+        for model in models:
+            found = [
+                line
+                for row in rows
+                if row["model"] == model and _peer_of(row) == tool
+                for line in _lines(row)
+            ]
+            cells.append(_best(found))
+        lines.append((tool, *cells))
+    told = f"\nCPU: {cpu_kind(content['environment'])}.\n"
+    return table(("", *(TITLES.get(m, m) for m in models)), lines) + told
+
+
+def _rows(name: str) -> list[Json]:
+    """The rows of the file; ours is that of the fronts where this benchmark has made no run."""
+    rows: list[Json] = list(read(name)["rows"].values())
+    ours = {row["model"] for row in rows if row["tool"] == "seqto"}
+    fronts = read(FRONTS)["rows"]
+    for model in dict.fromkeys(row["model"] for row in rows):
+        kept = fronts.get(f"{model}/0")
+        if model not in ours and kept is not None:
+            seconds = kept["seconds"]["frontier"]
+            told = {"model": model, "tool": "seqto", "seconds": seconds, "trials": kept["trials"]}
+            rows.append({**told, "elsewhere": True})
+    return rows
+
+
+def _best(lines: Sequence[Json]) -> str:
+    done = [line for line in lines if line["loss"] is not None]
+    if not done:
+        return lines[0]["error"].split(":")[0] if lines else "–"
+    best = min(done, key=lambda line: line["loss"])
+    time = "" if best["ratio"] is None else f", {ratio(best['ratio'])}"
+    return f"{percent(best['loss'])}, {megabytes(best['size_bytes'])} MB{time}"
+
+
+def _peer_of(row: Json) -> str:
+    return row["tool"] if row["tool"] == "seqto" else TOOLS[row["tool"]].title.split(",")[0]
+
+
+def _lines(row: Json) -> Iterable[Json]:
+    """What a row has to show: one line a file; ours one a pick."""
+    if row["tool"] == "seqto":
+        for trial in row["trials"]:
+            if trial["picks"]:
+                names = ", ".join(p.replace("_", "-") for p in trial["picks"])
+                mark = " ¹" if row.get("elsewhere") else ""
+                yield _line(f"**seqto**: {names}{mark}", trial, row["seconds"])
+        return
+    title = TOOLS[row["tool"]].title
+    name, _, rest = title.partition(",")
+    title = f"{name} {row.get('version', '')}".strip() + (f",{rest}" if rest else "")
+    if "loss" in row:
+        yield _line(title, row, row["seconds"])
+    else:
+        empty = dict.fromkeys(COLUMNS)
+        yield {"title": title, "error": row["error"], "bounds": None, **empty}
+
+
+def _line(title: str, found: Json, seconds: float) -> Json:
+    latency = found.get("latency")
+    return {
+        "title": title,
+        "bounds": found["loss"],
+        "loss": found["loss"]["value"],
+        "size_bytes": found["size_bytes"],
+        "ratio": latency["ratio"] if latency else None,
+        "seconds": seconds,
+    }
+
+
+def _cells(line: Json) -> tuple[str, ...]:
+    if line["loss"] is None:
+        return line["title"], line["error"].replace("|", "/"), "–", "–", "–"
+    return (
+        line["title"],
+        bounded(line["bounds"]),
+        megabytes(line["size_bytes"]),
+        ratio(line["ratio"]),
+        f"{line['seconds']:.0f}",
+    )
+
+
+def _bold(cells: Any, lines: Sequence[Json]) -> Any:
+    usable = [line["loss"] is not None and line["loss"] <= USABLE for line in lines]
+    for column, name in enumerate(COLUMNS, start=1):
+        values = [x[name] if ok else None for x, ok in zip(lines, usable, strict=True)]
+        cells = best_in_bold(cells, column, values)
+    return cells

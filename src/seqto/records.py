@@ -91,6 +91,9 @@ class Loss:
         return cls(**data)
 
 
+WORST = "worst"  # of several devices: the one whose figure is the worst
+
+
 @dataclass(frozen=True, slots=True)
 class Latency:
     """One inference, measured alone on the device, interleaved with the float model."""
@@ -108,6 +111,8 @@ class Latency:
     float_median: float | None = None  # ms of the float model in the same rounds
     extra: Mapping[str, float] = field(default_factory=dict)  # what a device measures besides
     node: str = ""  # of the cluster that timed it; empty: the machine of the run
+    devices: Mapping[str, Latency] = field(default_factory=dict)  # of a fleet: by device
+    judged_by: str = ""  # of a fleet: the device whose figures these are; WORST: of the slowest
 
     @property
     def float_ms(self) -> float:
@@ -119,11 +124,14 @@ class Latency:
     def to_json(self) -> Json:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         more = {"extra": dict(data.pop("extra")), "node": data.pop("node")}
+        more["devices"] = {n: one.to_json() for n, one in data.pop("devices").items()}
+        more["judged_by"] = data.pop("judged_by")
         return {**data, **{k: v for k, v in more.items() if v}}
 
     @classmethod
     def from_json(cls, data: Json) -> Latency:
-        return cls(**data)
+        devices = {n: cls.from_json(one) for n, one in data.get("devices", {}).items()}
+        return cls(**{**data, "devices": devices})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +164,7 @@ class Measurement:
     figures: Mapping[str, float] = field(default_factory=dict)  # of the task: top_k_loss, …
     damage: float | None = None  # squared error of the outputs over that of float's variance
     stopped_early: bool = False  # racing: clearly dominated, so not all samples were run
+    devices: Mapping[str, Measurement] = field(default_factory=dict)  # of a fleet: by device
 
     def to_json(self) -> Json:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -163,6 +172,8 @@ class Measurement:
         data["score_drops"] = {name: list(ends) for name, ends in self.score_drops.items()}
         kinds = {name: kind.to_json() for name, kind in data.pop("score_kinds").items()}
         data |= {"score_kinds": kinds} if kinds else {}
+        devices = {name: one.to_json() for name, one in data.pop("devices").items()}
+        data |= {"devices": devices} if devices else {}
         return {k: dict(v) if isinstance(v, Mapping) else v for k, v in data.items()}
 
     def kind_of_score(self, name: str) -> ScoreKind:
@@ -177,6 +188,7 @@ class Measurement:
                 values[target] = {**values.get(target, {}), key: data[name]}
         drops = {k: (low, high) for k, (low, high) in data.get("score_drops", {}).items()}
         kinds = {k: ScoreKind(**kind) for k, kind in data.get("score_kinds", {}).items()}
+        values["devices"] = {n: cls.from_json(one) for n, one in data.get("devices", {}).items()}
         loss = Loss.from_json(data["loss"])
         return cls(**{**values, "loss": loss, "score_drops": drops, "score_kinds": kinds})
 
@@ -202,6 +214,7 @@ class Failure:
     message: str
     ops: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
+    device: str = ""  # of several devices, the one that it failed on
 
     def to_json(self) -> Json:
         return {
@@ -209,11 +222,13 @@ class Failure:
             "message": self.message,
             "ops": list(self.ops),
             "layers": list(self.layers),
+            **({"device": self.device} if self.device else {}),
         }
 
     @classmethod
     def from_json(cls, data: Json) -> Failure:
-        return cls(data["stage"], data["message"], tuple(data["ops"]), tuple(data["layers"]))
+        ops, layers = tuple(data["ops"]), tuple(data["layers"])
+        return cls(data["stage"], data["message"], ops, layers, data.get("device", ""))
 
 
 # --------------------------------------------------------------------------- what a strategy sees

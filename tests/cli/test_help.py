@@ -71,6 +71,7 @@ def test_the_defaults_in_the_help_are_those_of_the_settings() -> None:
             assert option.default in ("none", "no limit", "first suitable one"), option.name
         else:
             shown = " ".join(value) if isinstance(value, tuple) else str(value)
+            shown = {"False": "no"}.get(shown, shown)
             assert option.default == shown, option.name
 
 

@@ -19,7 +19,8 @@ from seqto import api
 from seqto.cli.main import COMMANDS, main
 
 PUBLIC = [name for name in seqto.__all__ if isinstance(getattr(seqto, name), FunctionType)]
-NO_FUNCTION = {"completion"}  # the shell's half of the command line itself
+# the shell's half of the command line itself; a server whose tools are other commands
+NO_FUNCTION = {"completion", "mcp"}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,12 @@ WORDS: Sequence[tuple[str, str]] = (
     ("report run --format sensitivities", "read_sensitivities"),
     ("export run -o q.onnx", "export"),
     ("export net.onnx --mode weight -o w.onnx", "quantize"),
+    ("export run -o q.onnx --card", "export_with_card"),
+    ("push run --repo me/net --dry-run", "push"),
     ("compare run run", "compare"),
+    ("inspect net.onnx", "inspect"),
+    ("status run", "status"),
+    ("picks run", "picks"),
     ("devices", "list_devices"),
     ("init net.onnx -o other.toml", "init"),
     ("check net.onnx --against net.onnx --config tune.toml", "check"),

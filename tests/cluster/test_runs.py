@@ -80,8 +80,10 @@ def test_a_run_gives_the_same_trials_losses_and_files(nodes: Nodes, tmp_path: Pa
     tune(config=config, out=tmp_path / "local")
     result = tune(config=config, out=tmp_path / "ray", **given(nodes))
     assert essence(tmp_path / "ray") == essence(tmp_path / "local")
-    assert len(result.trials) > 5
     report = result.report
+    # it ends early: the smallest plan of the first round loses nothing, so nothing is left to gain
+    assert any(t["note"].startswith("round ") for t in report["trials"])
+    assert min(report["trials"], key=lambda t: t["size_bytes"])["loss"]["value"] == 0
     assert {t["node"] for t in report["trials"]} <= set(report["nodes"])
     assert len(report["nodes"]) == 3, "all nodes have worked"
     for about in report["nodes"].values():

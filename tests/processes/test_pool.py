@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,20 @@ Json = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
-    files = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     yield
     assert psutil.Process().children(recursive=True) == []
-    assert len(os.listdir("/proc/self/fd")) <= files  # another test's may have been closed since
+    # by identity, not by number: garbage of an earlier test may close its files in between
+    assert open_files() - before == Counter()
+
+
+def open_files() -> Counter[str]:
+    """What this process has open; pipes and sockets have a number of their own."""
+    found: Counter[str] = Counter()
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            found[os.readlink(f"/proc/self/fd/{entry}")] += 1
+    return found
 
 
 def _pool(target: str, setup: Json | None = None, **settings: Any) -> Pool:
@@ -331,3 +343,31 @@ def test_workers_and_their_children_are_gone_soon_after_main_is_killed(what: str
         assert len(pids) >= 5, "two workers, two sentries, at least one child"
         main.kill()
     assert _soon(lambda: all(_gone(pid) for pid in pids))
+
+
+# ------------------------------------------------------------------------------------- launchers
+
+
+def test_workers_start_through_a_launcher() -> None:
+    launcher = ("env", "SEQTO_LAUNCHED_AS=emulated")
+    with Pool("worker_targets:environment", {}, launcher=launcher) as pool:
+        (ticket,) = pool.map([{"name": "SEQTO_LAUNCHED_AS"}])
+    assert ticket.result == {"value": "emulated"}
+
+
+def test_a_launcher_that_stays_in_between_is_ended_with_its_worker(tmp_path: Path) -> None:
+    """A shell that waits for the worker, in place of becoming it."""
+    launcher = ("sh", "-c", '"$@"; code=$?; exit $code', "launcher")
+    with Pool("worker_targets:echo", {}, launcher=launcher) as pool:
+        (ticket,) = pool.map([{"x": 1}])
+    assert ticket.result is not None
+    assert not psutil.pid_exists(ticket.result["pid"])
+
+
+def test_a_launcher_that_fails_says_what_it_wrote() -> None:
+    launcher = ("sh", "-c", "echo no such board >&2; exit 7")
+    with (
+        Pool("worker_targets:echo", {}, launcher=launcher) as pool,
+        pytest.raises(DeviceError, match="no such board"),
+    ):
+        pool.map([{}])

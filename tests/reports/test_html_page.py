@@ -71,6 +71,7 @@ def test_sections_are_in_the_order_a_reader_wants_them() -> None:
         "recommendation",
         "front",
         "diagnosis",
+        "graph",
         "layers",
         "objectives",
         "run-time",

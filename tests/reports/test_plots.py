@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import struct
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -58,3 +59,12 @@ def test_random_data_are_marked_in_the_plot() -> None:
     content = draw(build_report(journal(kind="random")), "front", kind="svg")
     assert content is not None
     assert "random inputs" in "".join(ET.fromstring(content).itertext())
+
+
+@pytest.mark.parametrize("date", ["x", "-1", "1e3", "9" * 30, "0"])
+def test_a_build_date_that_is_no_date_stops_no_plot(
+    date: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
+    assert draw(build_report(journal()), "front", kind="svg")
+    assert os.environ["SOURCE_DATE_EPOCH"] == date

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import onnx
 import pytest
 
+import nets
 from seqto import plugins
+from seqto.study.guess_task import signature
 from seqto.tasks.guess import Tensor, guess_task, guess_text_task
 
 PICTURE = {"images": Tensor((1, 3, 640, 640))}
 
 
-def one(*shape: int | None, **more: str) -> dict[str, Tensor]:
+def one(*shape: int | None, **more: Any) -> dict[str, Tensor]:
     return {"y": Tensor(shape, **more)}
 
 
@@ -20,7 +26,8 @@ def one(*shape: int | None, **more: str) -> dict[str, Tensor]:
         (one(1, 84, 8400), "detection", "taken for a detector, YOLOv8-shaped: 84 × 8400"),
         (one(1, 25200, 85), "detection", "YOLOv5-shaped"),
         (one(1, 21, 640, 640), "segmentation", "21 classes in 'y' (21 × 640 × 640)"),
-        (one(1, 21, 80, 80), "segmentation", "21 classes"),
+        (one(1, 21, 80, 80, made_by="Resize"), "segmentation", "21 classes"),
+        (one(1, 17, 160, 160), "dense", "no known kind"),  # key points have such maps too
         (one(1, 640, 640, 21), "segmentation", "21 classes"),
         (one(1, 1, 640, 640, made_by="Sigmoid"), "segmentation", "a soft mask"),
         (one(1, 640, 640, dtype="int64"), "segmentation", "class numbers"),
@@ -42,6 +49,62 @@ def test_a_picture_models_task_is_told_by_its_outputs(outputs: dict, kind: str, 
     assert "\n" not in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("outputs", "kind"),
+    [
+        (one(None, 7), "classification"),  # seven feelings of a face, open batch
+        (one(None, 6), "classification"),
+        (one(None, 7, selected=True), "detection"),  # rows that NMS has left
+        (one(1, 300, 6, selected=True), "detection"),
+        (one(1, 300, 6), "dense"),
+        (one(1, 40, 6625), "dense"),  # a recogniser's letters
+        (one(1, 384, 1600), "dense"),  # flattened features of 40 × 40 cells
+        (one(1, 7, 1600, made_by="Concat"), "detection"),
+        (one(1, 84, 34000), "detection"),  # grids of strides 4, 8, 16, 32
+        (one(1, 56, 8400), "dense"),  # boxes with 17 key points
+        (one(1, 3598, 112), "dense"),  # NanoDet: distributions beside the scores
+        (one(1, 6300, 85), "dense"),  # no grid has so many cells
+        (one(1, 6000, 85), "detection"),  # strides 16 and 32, three boxes a cell
+        (one(1, 102000, 85), "detection"),  # strides 4 to 32, three boxes a cell
+        (one(1, 4, 640, 640), "dense"),  # a picture with its opacity
+        (one(1, 2, 640, 640), "dense"),  # flow, or colours
+        (one(1, 2, 640, 640, made_by="Softmax"), "segmentation"),
+        (one(1, 256, 40, 40), "dense"),
+        (one(1, 12, 640, 640), "segmentation"),
+        (one(1, 512, made_by="LpNormalization"), "embedding"),
+        (one(1, 512, made_by="BatchNormalization"), "embedding"),
+        (one(1, 2, made_by="Tanh"), "dense"),
+        ({"a": Tensor((1, 255, 80, 80)), "b": Tensor((1, 255, 40, 40))}, "dense"),
+        ({"out": Tensor((1, 21, 640, 640)), "aux": Tensor((1, 21, 640, 640))}, "segmentation"),
+        ({"loc": Tensor((1, 16800, 4)), "conf": Tensor((1, 16800, 2))}, "dense"),  # no boxes yet
+        ({"scores": Tensor((1, 4420, 2)), "boxes": Tensor((1, 4420, 4))}, "detection"),
+        ({"p": Tensor((1, 12, 4)), "q": Tensor((1, 12, 9))}, "dense"),
+        ({"image_embeds": Tensor((1, 512))}, "embedding"),
+        ({"age": Tensor((1, 8)), "gender": Tensor((1, 2))}, "classification"),
+    ],
+    ids=str,
+)
+def test_what_could_be_something_else_is_no_detector_and_no_mask(outputs: dict, kind: str) -> None:
+    found = guess_task(PICTURE, outputs)
+    assert found.kind == kind, found.sentence
+    if kind == "dense":
+        assert "task.kind" in found.sentence, "the line says what to do"
+
+
+def test_what_the_exporter_says_wins_over_shapes() -> None:
+    boxes = one(1, 20, 8400)
+    assert guess_task(PICTURE, boxes).kind == "detection"
+    assert guess_task(PICTURE, boxes, said="detect").kind == "detection"
+    turned = guess_task(PICTURE, boxes, said="obb")
+    assert turned.kind == "dense"
+    assert "'obb'" in turned.sentence
+
+
+def test_outputs_that_are_not_judged_are_named() -> None:
+    found = guess_task(PICTURE, {"age": Tensor((1, 8)), "gender": Tensor((1, 2))})
+    assert found.sentence.endswith("; 1 other output is not judged (task.output chooses)")
+
+
 def test_without_a_picture_there_is_no_detector() -> None:
     assert guess_task({"x": Tensor((1, 64))}, one(1, 84, 8400)).kind == "dense"
     two = {"a": Tensor((1, 3, 64, 64)), "b": Tensor((1, 3, 64, 64))}
@@ -51,7 +114,15 @@ def test_without_a_picture_there_is_no_detector() -> None:
 def test_open_sizes_are_no_hindrance() -> None:
     open_picture = {"x": Tensor((None, 3, None, None))}
     assert guess_task(open_picture, one(None, 84, 8400)).kind == "detection"
-    assert guess_task(open_picture, one(None, 21, None, None)).kind == "segmentation"
+    assert guess_task(open_picture, one(None, 21, None, None)).kind == "dense"
+    resized = one(None, 21, None, None, made_by="Resize")
+    assert guess_task(open_picture, resized).kind == "segmentation"
+    named = ("N", "", "height", "width")
+    open_picture = {"x": Tensor((None, 3, None, None), names=named)}
+    same = {"y": Tensor((None, 21, None, None), names=named)}
+    assert guess_task(open_picture, same).kind == "segmentation"
+    larger = {"y": Tensor((None, 21, None, None), names=("N", "", "h2", "w2"))}
+    assert guess_task(open_picture, larger).kind == "dense"
 
 
 def test_what_was_guessed_are_settings_of_the_task() -> None:
@@ -80,3 +151,40 @@ def test_models_of_texts(name: str, shape: tuple[int | None, ...], kind: str | N
     inputs = {"input_ids": Tensor((None, None), "int64")}
     found = guess_text_task(inputs, {name: Tensor(shape)})
     assert (found.kind if found else None) == kind
+
+
+def vectors(divisor: str) -> Any:
+    """Vectors over their own length, or scores over a constant."""
+    net = nets.Net(seed=3)
+    x = net.add("Flatten", [net.add("GlobalAveragePool", [net.conv("x", (3, 8))])])
+    x = net.gemm(x, (8, 16))
+    length = net.add("ReduceL2", [x], axes=[1], keepdims=1)
+    constant = net.constant(np.array(0.07, np.float32))
+    net.add("Div", [x, length if divisor == "length" else constant], output="y")
+    return net.model({"x": ["N", 3, 16, 16]}, {"y": ["N", 16]})
+
+
+def suppressed(*, classes: int = 7) -> Any:
+    """Rows that TopK has chosen."""
+    net = nets.Net(seed=4)
+    x = net.add("Flatten", [net.add("GlobalAveragePool", [net.conv("x", (3, 8))])])
+    x = net.gemm(x, (8, classes))
+    order = net.constant(np.array([classes], np.int64))
+    net.nodes.append(onnx.helper.make_node("TopK", [x, order], ["top", "which"]))
+    net.add("Identity", ["top"], output="y")
+    return net.model({"x": ["N", 3, 16, 16]}, {"y": ["N", classes]})
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        (vectors("length"), "embedding"),
+        (vectors("constant"), "classification"),
+        (suppressed(), "detection"),
+        (nets.decoder(group=2), "classification"),
+        (nets.detector(), "detection"),
+    ],
+    ids=["vectors", "scores", "suppressed", "six classes", "detector"],
+)
+def test_makers_are_read_from_the_graph(model: Any, kind: str) -> None:
+    assert guess_task(*signature(model)).kind == kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from seqto.errors import ConfigError, PlanError
 from seqto.files import TEMPORARY, given_path, write_file
 from seqto.record.own_files import JOURNAL
 from seqto.record.replay import RunState, read_state
+from seqto.report import portability
 from seqto.report.view import build_report
 from seqto.search.strategies.one_plan import OnePlan
 from seqto.selection.recommend import BALANCED, GOAL, pick_named, recommend
@@ -52,16 +54,23 @@ def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
     for source in sources:
         check_output(output, source)
     plan, model = one_shot.quantize(setup, beside=output.parent)
-    return save_model(output, model.data, sources, layers=len(plan.schemes))
+    saved = save_model(output, model.data, sources, layers=len(plan.schemes))
+    return dataclasses.replace(saved, holds=portability.of_layers(model.may_saturate))
 
 
 def export(
-    folder: str | Path, output: str | Path, *, trial: int | None = None, pick: str | None = None
+    folder: str | Path,
+    output: str | Path,
+    *,
+    trial: int | None = None,
+    pick: str | None = None,
+    exact: bool = False,
 ) -> SavedModel:
-    """Rebuild the model of a trial of a run, bit for bit.
+    """Rebuild the model of a trial of a run.
 
     `pick` names a recommended one as the report does; without it and `trial`, it is the goal's,
-    where the run has a goal, else the balanced one.
+    where the run has a goal, else the balanced one. Each node gets a note with the scheme of its
+    layer, which Netron shows; `exact` leaves them out: the file is bit for bit the measured one.
     """
     source = Path(folder)
     check_output(given_path(output, "output"), source)
@@ -70,7 +79,8 @@ def export(
     if number not in state.trials:
         there = f"it has 0 to {max(state.trials)}" if state.trials else "it has none yet"
         raise ConfigError(f"no trial {number} in {source}: {there}")
-    return export_trial(source, output, state.trials[number])
+    noted = () if exact or state.header is None else state.header.layers
+    return export_trial(source, output, state.trials[number], noted=noted)
 
 
 def _trial_number(state: RunState, trial: int | None, pick: str | None) -> int:

@@ -45,10 +45,14 @@ class Result:
             raise ConfigError(f"no trial {number} in {self.folder}: it has {len(self.trials)}")
         return found
 
-    def export(self, pick: str | int, path: str | Path) -> SavedModel:
-        """Write the model of a pick, or of a trial by its number; bit for bit what was measured."""
+    def export(self, pick: str | int, path: str | Path, *, exact: bool = False) -> SavedModel:
+        """Write the model of a pick, or of a trial by its number.
+
+        Its nodes get notes with their scheme; `exact`: bit for bit what was measured.
+        """
         number = pick if isinstance(pick, int) else self.recommended[self._name_of(pick)]
-        return export_trial(Path(self.folder), path, self.trial(number))
+        noted = () if exact else self.layers
+        return export_trial(Path(self.folder), path, self.trial(number), noted=noted)
 
     def _name_of(self, pick: str) -> str:
         return pick_named(pick, self.recommended)

@@ -15,6 +15,7 @@ from seqto.api.settings import dotted_settings, one_setup, settings_of
 from seqto.demo.run import demo_setup
 from seqto.errors import ConfigError, JournalError
 from seqto.files import given_path, shown, write_file
+from seqto.publish.mlflow import check_tracker, tracked
 from seqto.record.own_files import JOURNAL, check_run_folder
 from seqto.record.replay import RunState, read_state
 from seqto.report.dry_run import DryRun, describe
@@ -39,18 +40,23 @@ def tune(
     listener: Listener = lambda _event: None,
     progress: Progress = lambda _what, _done, _total: None,
     settings: Mapping[str, Any] | None = None,
+    mlflow: str | None = None,
     **overrides: Any,
 ) -> Result:
     """Tune one model. Keyword overrides are settings with `__` for the dot: search__seed=3.
 
     `data` is a folder, an .npz, any iterable of arrays or (array, label), or a Data plug-in;
-    `settings` has dotted keys: {"search.seed": 3}.
+    `settings` has dotted keys: {"search.seed": 3}. `mlflow` is the address of a tracking server
+    that the run is recorded in; "": that of MLFLOW_TRACKING_URI.
     """
+    if mlflow is not None:
+        check_tracker(mlflow)
     chosen = settings_of(model, config, settings, overrides)
     setup = one_setup(
         chosen, given_path(out, "out"), data=data, task=task, strategy=strategy, listener=listener
     )
-    return run_tune(dataclasses.replace(setup, progress=progress))
+    with tracked(dataclasses.replace(setup, progress=progress), mlflow) as watched:
+        return run_tune(watched)
 
 
 def run_demo(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from seqto.assembly.node_notes import with_node_notes
 from seqto.assembly.rebuild import rebuild
 from seqto.errors import ConfigError
 from seqto.files import given_path, write_file
 from seqto.model.bundle import files_of, split_bytes
 from seqto.record.trial import Trial
+from seqto.records import Layer
+from seqto.report import portability
 from seqto.study.export_path import check_output
 
 
@@ -28,14 +32,23 @@ class SavedModel:
     layers: int  # that are not float32
     trial: int | None = None  # None: quantized without a run
     components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: name → file
+    holds: str = ""  # on which kinds of CPU its answers hold; empty: not known
 
 
-def export_trial(folder: Path, output: str | Path, trial: Trial) -> SavedModel:
-    """Rebuild the model of a trial from its run folder and write it."""
+def export_trial(
+    folder: Path, output: str | Path, trial: Trial, *, noted: Sequence[Layer] = ()
+) -> SavedModel:
+    """Rebuild the model of a trial from its run folder and write it.
+
+    `noted`: layers whose nodes get a note with their scheme, which Netron shows.
+    """
     path = given_path(output, "output")
     check_output(path, folder)
     data = rebuild(folder, trial.to_json())
-    return save_model(path, data, [folder], layers=len(trial.plan.schemes), trial=trial.number)
+    if noted:
+        data = with_node_notes(data, trial.plan, noted)
+    saved = save_model(path, data, [folder], layers=len(trial.plan.schemes), trial=trial.number)
+    return dataclasses.replace(saved, holds=portability.holds(trial.may_saturate))
 
 
 def save_model(

@@ -6,13 +6,19 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqto.assembly import bias_correction, rounded_weights
 from seqto.assembly.graph_writer import GraphWriter
+from seqto.assembly.inserted_factors import (
+    Unscaled,
+    inserted_factors,
+    needs_factors,
+    without_factors,
+)
 from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import Statistics, load_statistics
 from seqto.errors import PlanError, nearest
@@ -41,6 +47,7 @@ class Assembled:
     content: str  # sha256 without the metadata: what two plans with the same effect share
     opset: int
     saturated_biases: Mapping[str, int]
+    may_saturate: tuple[str, ...] = ()  # layers whose products may exceed 16 bits (schemes/pairs)
 
 
 class Assembler:
@@ -68,6 +75,7 @@ class Assembler:
         self._parts: dict[tuple[str, str, float, bool], Part] = {}  # by layer, scheme, scale, bias
         self._bases: dict[int, Any] = {prepared.opset: prepared.proto}
         self._shapes: dict[str, tuple[int, ...]] | None = None  # inferred when first asked for
+        self._factors = inserted_factors(prepared.proto, prepared.layers)
 
     # ------------------------------------------------------------------ what parts are made of
 
@@ -120,9 +128,11 @@ class Assembler:
         """Return the layer's part, made once. Where nothing flows in as integers, scale is 1."""
         key = (layer.name, scheme.code, input_scale, correct_bias)
         if key not in self._parts:
+            factors = self._factors.get(layer.name)
+            plain = factors is not None and not needs_factors(cast(Scheme, scheme))
             self._parts[key] = scheme.part(
                 layer,
-                self,
+                Unscaled(self, layer, factors, self.rounded) if plain and factors else self,
                 input_scale=input_scale,
                 correct_bias=correct_bias and layer.bias is not None,
             )
@@ -179,12 +189,17 @@ class Assembler:
         opset = self.opset_for(schemes)
         if opset not in self._bases:
             self._bases[opset] = upgrade(self.prepared.proto, opset, name="the prepared model")
+        base = self._bases[opset]
+        nodes = None
+        if self._factors:
+            nodes = without_factors(base, self.prepared.layers, self._factors, schemes)
         writer = GraphWriter(
             self.prepared,
-            self._bases[opset],
+            base,
             schemes=schemes,
             parts=self,
             correct_bias=plan.correct_bias,
+            nodes=nodes,
         )
         proto = writer.build()
         set_components(proto, components_of(self.prepared.proto))
@@ -195,7 +210,9 @@ class Assembler:
         digest = hashlib.sha256(data).hexdigest()
         # what the user gets of a bundle is one file a component
         size = sum(component.ByteSize() for component in split(proto).values()) or len(data)
-        return Assembled(data, size, digest, content, opset, writer.saturated)
+        return Assembled(
+            data, size, digest, content, opset, writer.saturated, tuple(writer.may_saturate)
+        )
 
     def _compact_plan(self, plan: Plan) -> str:
         """The plan in few bytes: scheme code → positions of its layers in graph order."""

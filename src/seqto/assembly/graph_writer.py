@@ -7,7 +7,7 @@ float where ONNX Runtime would quantize them (kept_float.py). Only standard oper
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -22,7 +22,7 @@ from seqto.schemes.integers import Floats
 from seqto.schemes.part import Constants, Part, PartScheme, TensorScheme, tensor
 from seqto.schemes.scheme import FP32, Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import INT4_OPSET, MINMAX, U8, IntType
+from seqto.schemes.types import INT4_OPSET, MINMAX, S8, U8, IntType
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,15 @@ class GraphWriter:
         schemes: Mapping[str, Scheme],
         parts: PartSource,
         correct_bias: bool,
+        nodes: Sequence[Any] | None = None,
     ) -> None:
-        """`base` is the prepared model's proto at the opset that the schemes need."""
+        """`base` is the prepared model's proto at the opset that the schemes need.
+
+        `nodes` stand in for its nodes.
+        """
+        self._given_nodes = list(base.graph.node) if nodes is None else nodes
         self.saturated: dict[str, int] = {}  # layer → int32 biases that saturate
+        self.may_saturate: dict[str, None] = {}  # layers whose products may exceed 16 bits
         self._prepared, self._base, self._schemes = prepared, base, schemes
         self._parts, self._correct_bias = parts, correct_bias
         self._layer_of = {n: layer for layer in prepared.layers for n in layer.nodes}
@@ -93,7 +99,7 @@ class GraphWriter:
         import onnx
 
         self._write_constants()
-        for node in self._base.graph.node:
+        for node in self._given_nodes:
             layer = self._layer_of.get(node.name)
             if layer is None:
                 self.write_float(node, None, None)
@@ -166,6 +172,8 @@ class GraphWriter:
         """Add the layer's constants for float inputs, unless they are there already."""
         part = self._parts.part(layer, scheme, input_scale=1.0, correct_bias=self._correct_bias)
         self.append(list(part.nodes), list(part.initializers))
+        if part.may_saturate:
+            self.may_saturate[layer.name] = None
         return part
 
     def write_float(self, node: Any, layer: Layer | None, scheme: PartScheme | None) -> None:
@@ -194,6 +202,8 @@ class GraphWriter:
         first = reads[layer.inputs[0]]
         if layer.weight is not None:
             self._use_part(copy, layer, scheme, input_scale=first.scale_value)
+        elif layer.op_type == "MatMul" and scheme.activation is S8:
+            self.may_saturate[layer.name] = None  # by the data: both factors are activations
         self._nodes.append(copy)
         if layer.op_type in SAME_SCALE_OPS:
             self._shared_scale[layer.name] = first
@@ -211,6 +221,8 @@ class GraphWriter:
             node.input[2] = part.bias
         if part.saturated_biases:
             self.saturated[layer.name] = part.saturated_biases
+        if part.may_saturate:
+            self.may_saturate[layer.name] = None
 
     def _copy(self, node: Any, inputs: Mapping[str, str]) -> Any:
         import onnx

@@ -54,6 +54,10 @@ class Plan:
     def as_dict(self) -> dict[str, Scheme]:
         return dict(self.schemes)
 
+    def with_nearest_rounding(self) -> Plan:
+        """Return the plan with all weights rounded to the nearest: the same bytes and kernels."""
+        return self.with_schemes({n: s.without_output_rounding() for n, s in self.schemes})
+
     @property
     def rounds_for_output(self) -> bool:
         """Whether some layer's weights are rounded so that its output error is small."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.assembly.inserted_factors import UNSCALED, inserted_factors
 from seqto.calibration.collect import Batches
 from seqto.calibration.gram import grams_of
 from seqto.files import replacing
@@ -48,6 +49,7 @@ def round_layers(
     types = [INT_TYPES[kind] for kind in kinds if kind in INT_TYPES]
     forms = [form for kind in kinds if (form := BlockForm.parse(kind)) is not None]
     grams = grams_of(prepared, batches, layers, told=told)
+    factors = inserted_factors(prepared.proto, layers)
     found: Rounded = {}
     for layer in layers:
         gram = grams.pop(layer.name)
@@ -56,9 +58,15 @@ def round_layers(
             wide = gram.astype(np.float64)
             rounded = Rounder(layer, values, wide, axis=axis).round(*types)
             found |= {(layer.name, to.name): q for to, q in rounded.items()}
+            ending, own = "", factors.get(layer.name)
+            if own is not None:  # schemes with blocks, and some with channels, go without factors
+                ending, wide, values = UNSCALED, own.gram(wide), own.without(values, axis)
+                plain = [to for to in types if not to.multiples and to.pair_limit is None]
+                rounded = Rounder(layer, values, wide, axis=axis).round(*plain)
+                found |= {(layer.name, to.name + ending): q for to, q in rounded.items()}
             for form in forms if values.ndim == 2 else ():
                 rows = np.moveaxis(values, axis, 0)
-                found[(layer.name, form.name)] = round_blocks(rows, wide, form)
+                found[(layer.name, form.name + ending)] = round_blocks(rows, wide, form)
         told({"rounded": layer.name})
     return found
 
@@ -99,7 +107,7 @@ def load(place: Path) -> Rounded:
 
 
 def _read(row: Json, raw: NDArray[np.uint8]) -> Quantized | Blocks:
-    form = BlockForm.parse(row["kind"])
+    form = BlockForm.parse(row["kind"].removesuffix(UNSCALED))
     if form is None:
         scale = _array(raw, row["scale_at"], (row["channels"],), np.float32)
         data = _array(raw, row["data_at"], row["shape"], np.int8)

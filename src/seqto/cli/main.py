@@ -25,7 +25,8 @@ from seqto.errors import ConfigError, SeqtoError
 from seqto.files import given_path, read_path, shown
 
 if TYPE_CHECKING:
-    from seqto.api import Result
+    from seqto.api import Result, SavedModel
+    from seqto.records import Json
     from seqto.study.setup import RunSetup
 
 EXIT_BAD_INPUT = 2
@@ -45,6 +46,8 @@ RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `seqto` command."""
+    if arguments is None and sys.getfilesystemencoding() == "ascii":
+        _start_again_in_utf8()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
@@ -64,6 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"seqto: cannot write to the standard output: {error.strerror}", file=sys.stderr)
         return EXIT_BAD_INPUT
     return code
+
+
+def _start_again_in_utf8() -> None:
+    """Replace this process by one whose file names are UTF-8; what it prints stays ASCII.
+
+    Python does so itself in the C locale unless PYTHONUTF8=0 and PYTHONCOERCECLOCALE=0 are set.
+    ONNX Runtime takes UTF-8 names only.
+    """
+    encoding = os.environ.get("PYTHONIOENCODING") or "ascii:backslashreplace"
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": encoding}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -117,15 +131,21 @@ def tune(options: argparse.Namespace) -> int:
     from seqto.report.terminal import runs_table
 
     out = given_path(options.out, "--out")
+    _check_tracker(options)
     given: dict[str, Any] = {"config": options.config, "settings": overrides_from(options)}
     if options.dry_run:
         for described in api.dry_run(options.models, out=out, **given):
-            print(described)
+            print(json.dumps(described.to_json()) if options.json else described)
         return 0
 
-    def watched(setup: RunSetup) -> AbstractContextManager[RunSetup]:
+    @contextlib.contextmanager
+    def watched(setup: RunSetup) -> Iterator[RunSetup]:
         quiet = options.quiet or setup.out != out  # of several, a line each when they are done
-        return watch(setup, quiet=quiet, as_json=options.json)
+        with (
+            watch(setup, quiet=quiet, as_json=options.json) as shown_run,
+            _tracked(options, shown_run) as tracked_run,
+        ):
+            yield tracked_run
 
     def finished(result: Result) -> None:
         if Path(result.folder) == out:
@@ -155,12 +175,18 @@ def demo(options: argparse.Namespace) -> int:
     from seqto.cli.settings import overrides_from
 
     out = given_path(options.out, "--out")
+    _check_tracker(options)
+
+    @contextlib.contextmanager
+    def watched(setup: RunSetup) -> Iterator[RunSetup]:
+        with (
+            watch(setup, quiet=options.quiet, as_json=options.json) as shown_run,
+            _tracked(options, shown_run) as tracked_run,
+        ):
+            yield tracked_run
+
     with _live_page(options, out):
-        result = api.run_demo(
-            out,
-            settings=overrides_from(options),
-            watch=lambda setup: watch(setup, quiet=options.quiet, as_json=options.json),
-        )
+        result = api.run_demo(out, settings=overrides_from(options), watch=watched)
     _print_result(result, as_json=options.json)
     return _exit_code([result])
 
@@ -235,8 +261,12 @@ def export(options: argparse.Namespace) -> int:
 
     source, output = read_path(options.source, "source"), given_path(options.output, "--output")
     if not (source / JOURNAL).is_file():
-        if options.trial is not None or options.pick is not None:
-            raise ConfigError(f"{shown(source)} is no run folder: --trial and --pick need one")
+        if options.trial is not None or options.pick is not None or options.exact:
+            raise ConfigError(
+                f"{shown(source)} is no run folder: --trial, --pick and --exact need one"
+            )
+        if options.card is not None:
+            raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
         return _quantize(options, output)
     given = overrides_from(options)
     if given:
@@ -244,8 +274,62 @@ def export(options: argparse.Namespace) -> int:
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
-    saved = api.export(source, output, trial=options.trial, pick=options.pick)
-    print(f"trial {saved.trial}: {saved.size_bytes:,} bytes → {output}")
+    if options.card is not None:
+        if options.exact:
+            raise ConfigError(
+                "--card writes into the model's metadata, --exact changes nothing of it: "
+                "leave one of them out"
+            )
+        return _export_with_card(options, source, output)
+    saved = api.export(source, output, trial=options.trial, pick=options.pick, exact=options.exact)
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json)
+    return 0
+
+
+def _export_with_card(options: argparse.Namespace, source: Path, output: Path) -> int:
+    from seqto import api
+
+    saved, card = api.export_with_card(
+        source, output, card=options.card or None, trial=options.trial, pick=options.pick
+    )
+    more = {"card": str(card)}
+    _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json, more=more)
+    if not options.json:
+        print(f"card → {card}")
+    return 0
+
+
+def _print_saved(
+    saved: SavedModel, output: Path, what: str, *, as_json: bool, more: Json | None = None
+) -> None:
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(saved), **(more or {})}))
+    else:
+        print(f"{what}: {saved.size_bytes:,} bytes → {output}")
+        if saved.holds:
+            print(saved.holds)
+
+
+def push(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.text import size
+
+    done = api.push(
+        options.folder,
+        options.repo,
+        trial=options.trial,
+        pick=options.pick,
+        public=options.public,
+        replace_card=options.replace_card,
+        dry_run=options.dry_run,
+    )
+    if options.json:
+        print(json.dumps(dataclasses.asdict(done)))
+        return 0
+    for file in done.files:
+        print(f"{file['name']}  {size(file['size_bytes'])}")
+    verb = "would be uploaded" if done.url is None else "uploaded"
+    print(f"trial {done.trial}: {verb} to {done.repo}{'' if done.url is None else f': {done.url}'}")
     return 0
 
 
@@ -254,7 +338,7 @@ def _quantize(options: argparse.Namespace, output: Path) -> int:
     from seqto.cli.settings import overrides_from
 
     saved = api.quantize(options.source, output, settings=overrides_from(options))
-    print(f"{saved.layers} layers quantized: {saved.size_bytes:,} bytes → {output}")
+    _print_saved(saved, output, f"{saved.layers} layers quantized", as_json=options.json)
     return 0
 
 
@@ -264,8 +348,11 @@ def compare(options: argparse.Namespace) -> int:
 
     margin = options.fail_if_worse
     result = api.compare(options.before, options.after, margin=margin or 0.0)
-    _print(compare_table(result))
-    print(verdict_sentence(result))
+    if options.json:
+        print(json.dumps(result))
+    else:
+        _print(compare_table(result))
+        print(verdict_sentence(result))
     return EXIT_GATE if margin is not None and result["worse"] else 0
 
 
@@ -281,7 +368,7 @@ def serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def devices(_options: argparse.Namespace) -> int:
+def devices(options: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
@@ -289,6 +376,9 @@ def devices(_options: argparse.Namespace) -> int:
     from seqto.devices.available import NOT_BUILT_IN
 
     found = api.list_devices()
+    if options.json:
+        print(json.dumps([{"device": n, "usable": u, "why": why} for n, u, why in found]))
+        return 0
     table = Table("device", "usable", "why")
     # as text: brackets in a reason ("seqto[tvm]") are no markup
     for name, usable, reason in sorted(found, key=lambda row: not row[1]):
@@ -308,6 +398,9 @@ def init(options: argparse.Namespace) -> int:
     path = given_path(options.output, "--output")
     data = data_source(options.data) if options.data else None
     described = api.init(options.model, path, data=data)
+    if options.json:
+        print(json.dumps({"config": str(path), "dry_run": described.to_json()}))
+        return 0
     print(f"written: {path}")
     print(described)
     print(f"next: seqto tune --config {path} --out runs/{path.stem}")
@@ -338,9 +431,69 @@ def apply(options: argparse.Namespace) -> int:
         pick=options.pick,
         settings=overrides_from(options),
     )
-    print(f"{measured_sentence(done.report, done.trial)}")
-    saved = done.saved
+    saved, sentence = done.saved, measured_sentence(done.report, done.trial)
+    if options.json:
+        answer = {"saved": dataclasses.asdict(saved), "trial": done.trial, "sentence": sentence}
+        print(json.dumps(answer))
+        return 0
+    print(sentence)
     print(f"plan of trial {saved.trial}: {saved.size_bytes:,} bytes → {options.output}")
+    return 0
+
+
+def inspect(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.text import plain, size
+
+    found = api.inspect(options.model)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    layers, opset = len(found["layers"]), found["opset"]
+    size_text, parameters = size(found["size_bytes"]), f"{found['parameters']:,} parameters"
+    print(f"{plain(found['name'])}: {size_text}, opset {opset}, {layers} layers, {parameters}")
+    for side in ("inputs", "outputs"):
+        for tensor in found[side]:
+            shape = " × ".join("?" if x is None else plain(x) for x in tensor["shape"])
+            print(f"{side[:-1]} {plain(tensor['name'])!r}: {shape} {tensor['dtype']}")
+    print(f"task: {plain(found['task']['sentence'])}" if found["task"] else "task: unknown")
+    if found["license"]:
+        print(f"licence: {plain(found['license'])}")
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    from seqto import api
+
+    found = api.status(options.folder)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    counts = found["counts"]
+    print(f"{found['status']}: {counts['trials']} trials, {counts['failed']} failed")
+    print(found["sentence"])
+    return 0
+
+
+def picks(options: argparse.Namespace) -> int:
+    from seqto import api
+    from seqto.text import size
+
+    found = api.picks(options.folder)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    for row in found:
+        print(f"trial {row['trial']}, {row['title']}: {size(row['size_bytes'])}; {row['question']}")
+        if row["given_up"]:
+            print(f"  {row['given_up']}")
+    return 0
+
+
+def mcp(options: argparse.Namespace) -> int:
+    from seqto.cli.mcp_server import serve as serve_tools
+
+    serve_tools(options.folders)
     return 0
 
 
@@ -360,12 +513,17 @@ COMMANDS = {
     "diagnose": diagnose,
     "report": report,
     "export": export,
+    "push": push,
     "compare": compare,
     "serve": serve,
     "devices": devices,
     "init": init,
     "check": check,
     "apply": apply,
+    "inspect": inspect,
+    "status": status,
+    "picks": picks,
+    "mcp": mcp,
     "completion": completion,
 }
 
@@ -381,6 +539,25 @@ def _print_result(result: Result, *, as_json: bool) -> None:
         print(json.dumps({**line, "front": list(result.front)}))
     else:
         _print(summary(result.report, folder=result.folder))
+
+
+def _check_tracker(options: argparse.Namespace) -> None:
+    """Refuse a tracker that cannot be used before anything is done."""
+    if options.mlflow is not None:
+        from seqto.publish.mlflow import check_tracker
+
+        check_tracker(options.mlflow)
+
+
+def _tracked(options: argparse.Namespace, setup: RunSetup) -> AbstractContextManager[RunSetup]:
+    """Record the run in MLflow, if the user asks for it."""
+    if options.mlflow is None:
+        return contextlib.nullcontext(setup)
+    from seqto.publish.mlflow import tracked
+
+    return tracked(
+        setup, options.mlflow, warn=lambda text: print(f"seqto: {text}", file=sys.stderr)
+    )
 
 
 @contextlib.contextmanager
@@ -419,7 +596,7 @@ def _print(content: Any) -> None:
         def on_broken_pipe(self) -> None:  # rich would end the program with exit code 1
             raise BrokenPipeError
 
-    Terminal().print(content)
+    Terminal().print(content, crop=False)  # a command to copy may be wider than the window
 
 
 if __name__ == "__main__":

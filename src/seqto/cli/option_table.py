@@ -21,6 +21,7 @@ class Option:
     group: str
     type: type = str
     many: bool = False
+    repeated: bool = False  # the option may be given several times
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -68,6 +69,15 @@ OPTIONS: tuple[Option, ...] = (
         "no limit",
         QUANTIZATION,
         type=int,
+    ),
+    Option(
+        "--portable",
+        "constraints.portable",
+        "",
+        "the same answers on every kind of CPU: nothing that saturates without VNNI",
+        "no",
+        QUANTIZATION,
+        type=bool,
     ),
     Option(
         "--strategy", "search.strategy", "NAME", "frontier, stepwise or evolve", "frontier", SEARCH
@@ -160,7 +170,16 @@ OPTIONS: tuple[Option, ...] = (
         "no limit",
         GOAL,
     ),
-    Option("--device", "device.kind", "KIND", "ort, tvm, or a plug-in's name", "ort", DEVICE),
+    Option(
+        "--device",
+        "device.kind",
+        "KIND",
+        "ort, tvm or a plug-in's name, with settings as in ort,name=avx2,launcher=avx2/run; given "
+        "several times, trials are judged on all of them",
+        "ort",
+        DEVICE,
+        repeated=True,
+    ),
     Option(
         "--executor",
         "executor.kind",

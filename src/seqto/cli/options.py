@@ -48,6 +48,12 @@ examples:
   seqto export model.onnx --mode weight -o model-weights-int8.onnx"""
 
 
+PUSH_EXAMPLES = """\
+examples:
+  seqto push runs/model --repo me/model-int8 --dry-run
+  seqto push runs/model --pick small --repo me/model-int8 --public"""
+
+
 INIT_EXAMPLES = """\
 examples:
   seqto init model.onnx
@@ -90,12 +96,17 @@ def make_parser() -> argparse.ArgumentParser:
     _add_diagnose(commands)
     _add_report(commands)
     _add_export(commands)
+    _add_push(commands)
     _add_compare(commands)
     _add_serve(commands)
     _add_devices(commands)
     _add_init(commands)
     _add_check(commands)
     _add_apply(commands)
+    _add_inspect(commands)
+    _add_status(commands)
+    _add_picks(commands)
+    _add_mcp(commands)
     _add_completion(commands)
     return parser
 
@@ -127,6 +138,7 @@ def _add_tune(commands: Any) -> None:
     group = _output_group(parser, "run folder; a folder that is given again is resumed")
     group.add_argument("--dry-run", action="store_true", help="print what would be done")
     group.add_argument("--serve", action="store_true", help="serve the live page while running")
+    _add_mlflow(group)
     group.add_argument(
         "--no-examples", action="store_true", help="leave samples that changed out of the page"
     )
@@ -135,7 +147,18 @@ def _add_tune(commands: Any) -> None:
 def _add_demo(commands: Any) -> None:
     parser = _add(commands, "demo", "tune an embedded model, without a download", usage="[options]")
     _add_setting_options(parser, hidden=("--output-name",))
-    _output_group(parser, "run folder", default="seqto-demo")
+    _add_mlflow(_output_group(parser, "run folder", default="seqto-demo"))
+
+
+def _add_mlflow(group: Any) -> None:
+    group.add_argument(
+        "--mlflow",
+        nargs="?",
+        const="",
+        metavar="URI",
+        help="record the run in MLflow, at this tracking server or in this folder (default: not "
+        "recorded; without URI: MLFLOW_TRACKING_URI)",
+    )
 
 
 def _add_analyze(commands: Any) -> None:
@@ -189,7 +212,8 @@ def _add_export(commands: Any) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write"
     )
-    trial = parser.add_argument_group("from a run folder").add_mutually_exclusive_group()
+    run = parser.add_argument_group("from a run folder")
+    trial = run.add_mutually_exclusive_group()
     trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
     trial.add_argument(
         "--pick",
@@ -197,12 +221,52 @@ def _add_export(commands: Any) -> None:
         help="a name that the report shows: balanced, drop-in, small, fast, lowest-loss, "
         "goal (default: the goal's, else balanced)",
     )
+    run.add_argument(
+        "--exact",
+        action="store_true",
+        help="write the measured file bit for bit (default: its nodes get notes with their "
+        "scheme, which Netron shows)",
+    )
+    parser.add_argument(
+        "--card",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write a model card beside the model, and where it comes from into the model's "
+        "metadata (default: no card; without FILE: OUTPUT with the ending .md)",
+    )
+    _add_json(parser)
     model = parser.add_argument_group("from a model")
     _add_data_options(model, labels=False)
     for option in OPTIONS:
         if option.name in EXPORT:
             _add_option(model, option)
     _add_set(model)
+
+
+def _add_push(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "push",
+        "upload a trial's model, its card and the report to a repository of the hub",
+        usage="RUN --repo OWNER/NAME [options]",
+        examples=PUSH_EXAMPLES,
+    )
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "--repo", required=True, metavar="OWNER/NAME", help="repository of the hub (required)"
+    )
+    trial = parser.add_mutually_exclusive_group()
+    trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
+    trial.add_argument(
+        "--pick", metavar="NAME", help="a recommended trial (default: the goal's, else balanced)"
+    )
+    parser.add_argument("--public", action="store_true", help="a new repository is public")
+    parser.add_argument(
+        "--replace-card", action="store_true", help="replace a README.md that seqto did not write"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list the files; nothing is sent")
+    _add_json(parser)
 
 
 def _add_compare(commands: Any) -> None:
@@ -215,6 +279,7 @@ def _add_compare(commands: Any) -> None:
         metavar="MARGIN",
         help="exit code 3 when it is worse by more than this (default: never)",
     )
+    _add_json(parser)
 
 
 def _add_serve(commands: Any) -> None:
@@ -226,7 +291,8 @@ def _add_serve(commands: Any) -> None:
 
 
 def _add_devices(commands: Any) -> None:
-    _add(commands, "devices", "list the devices that work here, and why others do not")
+    parser = _add(commands, "devices", "list the devices that work here, and why others do not")
+    _add_json(parser)
 
 
 def _add_init(commands: Any) -> None:
@@ -250,6 +316,7 @@ def _add_init(commands: Any) -> None:
         metavar="FILE",
         help="the config to write (default: tune.toml)",
     )
+    _add_json(parser)
 
 
 def _add_check(commands: Any) -> None:
@@ -274,7 +341,7 @@ def _add_check(commands: Any) -> None:
             _add_option(_group(parser, option.group), option)
     _add_within(_group(parser, GOAL))
     _add_set(_group(parser, OTHER))
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_json(parser)
 
 
 def _add_apply(commands: Any) -> None:
@@ -300,6 +367,41 @@ def _add_apply(commands: Any) -> None:
         if option.name in ("--device", "--jobs"):
             _add_option(_group(parser, option.group), option)
     _add_set(_group(parser, OTHER))
+    _add_json(parser)
+
+
+def _add_inspect(commands: Any) -> None:
+    parser = _add(commands, "inspect", "show what a model file tells; nothing is run")
+    parser.add_argument("model", metavar="MODEL", help="a file, or hub:OWNER/NAME")
+    _add_json(parser)
+
+
+def _add_status(commands: Any) -> None:
+    parser = _add(commands, "status", "show how far a run is, also of one that is running")
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    _add_json(parser)
+
+
+def _add_picks(commands: Any) -> None:
+    parser = _add(commands, "picks", "list the recommended trials of a run with their figures")
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    _add_json(parser)
+
+
+def _add_mcp(commands: Any) -> None:
+    parser = _add(
+        commands, "mcp", "serve commands to agents over stdin and stdout, by the protocol MCP"
+    )
+    parser.add_argument(
+        "folders",
+        nargs="+",
+        metavar="FOLDER",
+        help="folders that may be read and written; relative paths begin in the first",
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _add_completion(commands: Any) -> None:
@@ -382,12 +484,22 @@ def _add_within(group: Any) -> None:
 
 def _add_option(group: Any, option: Option, *, shown: bool = True) -> None:
     text = f"{option.help} (default: {option.default})"
+    if option.type is bool:
+        group.add_argument(
+            option.name,
+            dest=option.setting,
+            action="store_const",
+            const=True,
+            help=text if shown else argparse.SUPPRESS,
+        )
+        return
     group.add_argument(
         option.name,
         dest=option.setting,
         metavar=option.metavar,
         type=option.type,
         nargs="+" if option.many else None,
+        action="append" if option.repeated else "store",
         help=text if shown else argparse.SUPPRESS,
     )
 

@@ -24,7 +24,9 @@ def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     for option in OPTIONS:
         value = getattr(options, option.setting, None)
-        if value is not None:
+        if option.repeated and value is not None:
+            overrides.update(_devices(value))
+        elif value is not None:
             overrides[option.setting] = _split(option.setting, value) if option.many else value
     overrides.update(_within(options))
     overrides.update(_data_overrides(options))
@@ -32,6 +34,21 @@ def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
         overrides["analysis.examples"] = False
     overrides.update(dict(parse_assignment(text) for text in options.set))
     return overrides
+
+
+def _devices(given: list[str]) -> dict[str, Any]:
+    """`--device KIND[,key=value…]`: one kind stands for device.kind, else a table each."""
+    if len(given) == 1 and "," not in given[0]:
+        return {"device.kind": given[0]}
+    tables = []
+    for text in given:
+        kind, *assignments = text.split(",")
+        table: dict[str, Any] = {"kind": kind}
+        for assignment in assignments:
+            key, value = parse_assignment(assignment)
+            table[key] = value.split() if key == "launcher" and isinstance(value, str) else value
+        tables.append(table)
+    return {"device": tables}
 
 
 def _within(options: argparse.Namespace) -> dict[str, str]:

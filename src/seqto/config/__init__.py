@@ -5,7 +5,7 @@ from __future__ import annotations
 from seqto.config.changes import differences, flatten, resume_keys
 from seqto.config.checks import BOUNDS, CHOICES, type_name, typed
 from seqto.config.read import LABELLED_PATHS, make, parse_assignment, read_toml
-from seqto.config.settings import AUTO, SECTIONS, Settings, plugin_keys
+from seqto.config.settings import AUTO, SECTIONS, DeviceSettings, Settings, plugin_keys
 
 __all__ = [
     "AUTO",
@@ -13,6 +13,7 @@ __all__ = [
     "CHOICES",
     "LABELLED_PATHS",
     "SECTIONS",
+    "DeviceSettings",
     "Settings",
     "differences",
     "flatten",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqto.config.checks import check, cut, measured, typed
-from seqto.config.settings import SECTIONS, Settings, flagged
+from seqto.config.settings import SECTIONS, DeviceSettings, Settings, flagged
 from seqto.errors import ConfigError, nearest
 from seqto.files import open_regular, read_path, shown
 from seqto.records import Json
@@ -47,6 +47,10 @@ def read_toml(path: str | Path) -> Json:
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
         if isinstance(value, str) and not value.startswith("hub:") and value not in NO_PATHS:
             tables[section][key] = _absolute(value, folder)
+    for device in _listed(tables.get("device")):
+        command = device.get("launcher")
+        if isinstance(command, list) and command and "/" in str(command[0]):
+            device["launcher"] = [_absolute(command[0], folder), *command[1:]]
     bundle = tables["model"].get("bundle") if isinstance(tables.get("model"), dict) else None
     if isinstance(bundle, dict):
         bundle |= {part: _absolute(path, folder) for part, path in bundle.items()}
@@ -56,6 +60,11 @@ def read_toml(path: str | Path) -> Json:
         if isinstance(table, dict):
             table |= {key: _absolute(table[key], folder) for key in keys if key in table}
     return tables
+
+
+def _listed(value: Any) -> list[Json]:
+    """The tables of [device] or [[device]]."""
+    return [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)]
 
 
 def _absolute(value: Any, folder: Path) -> Any:
@@ -79,13 +88,15 @@ def _toml_problem(error: Exception) -> str:
 def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Settings:
     """Make settings from nested tables and dotted overrides ({"search.seed": 3})."""
     merged: dict[str, dict[str, Any]] = {}
+    overrides = dict(overrides or {})
+    tables, others = _several_devices({**tables, **_device_tables(overrides)})
     for section, values in tables.items():
         if not isinstance(values, Mapping):
             raise ConfigError(
                 f"unknown key {section!r} outside of a table{nearest(section, SECTIONS)}"
             )
         merged[section] = dict(values)
-    for dotted, value in (overrides or {}).items():
+    for dotted, value in overrides.items():
         section, _, key = dotted.partition(".")
         target = merged.setdefault(section, {})
         *tables_in, last = key.split(".")
@@ -98,7 +109,28 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
         target[last] = value
     settings: Settings = _record(Settings, merged, where="")
     given = frozenset(f"{section}.{key}" for section in merged for key in merged[section])
-    return dataclasses.replace(_aimed(settings, given), given=given)
+    return dataclasses.replace(_aimed(settings, given), given=given, devices=others)
+
+
+def _device_tables(overrides: dict[str, Any]) -> dict[str, Any]:
+    """Take "device", a list of tables, out of the overrides: it replaces the file's."""
+    return {"device": overrides.pop("device")} if isinstance(overrides.get("device"), list) else {}
+
+
+def _several_devices(
+    tables: Mapping[str, Any],
+) -> tuple[dict[str, Any], tuple[DeviceSettings, ...]]:
+    """[[device]] tables: the first is [device], the others are returned."""
+    tables, listed = dict(tables), tables.get("device")
+    recorded = tables.pop("devices", None)
+    if recorded is not None:  # as a run's header has them
+        listed = [listed or {}, *(recorded.values() if isinstance(recorded, dict) else ())]
+    if not isinstance(listed, list):
+        return tables, ()
+    if not listed or not all(isinstance(table, Mapping) for table in listed):
+        raise ConfigError("device is a list without tables: write [[device]] for each")
+    others = tuple(_record(DeviceSettings, table, where="device.") for table in listed[1:])
+    return {**tables, "device": listed[0]}, others
 
 
 def _aimed(settings: Settings, given: Collection[str]) -> Settings:
@@ -144,7 +176,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def _record(record: Any, values: Mapping[str, Any], *, where: str) -> Any:
-    known = {f.name: f for f in dataclasses.fields(record) if f.name != "given"}
+    known = {f.name: f for f in dataclasses.fields(record) if f.name not in ("given", "devices")}
     hints = typing.get_type_hints(record)
     fields: dict[str, Any] = {}
     for key, value in values.items():

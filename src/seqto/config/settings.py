@@ -12,7 +12,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqto.records import Json
+from seqto.records import WORST, Json
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import TOLERANCE
 
@@ -219,6 +219,10 @@ class SearchSettings:
     max_latency: float | None = _help(
         'bound: longest median latency, e.g. "8ms"', resume=True, unit="milliseconds"
     )
+    latency_of: str = _help(
+        "several devices: the latency that counts, of the slowest (worst) or of a named device",
+        WORST,
+    )
     max_peak_memory: float | None = _help(
         'bound: highest peak memory, e.g. "200MB"', resume=True, unit="bytes"
     )
@@ -242,6 +246,12 @@ class DeviceSettings:
     memory_mb: int | None = _help("memory above which a worker is ended", resume=True)
     latency_s: float = _help("seconds spent on timing one candidate", 0.6)
     batch: int | None = _help("also measure throughput at this batch")
+    name: str | None = _help(
+        "what reports call this device; needed where two would be called alike"
+    )
+    launcher: tuple[str, ...] = _help(
+        "a command that workers are started through: taskset, numactl, qemu-user, a script", ()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +289,11 @@ class ConstraintSettings:
     max_opset: int | None = _help("highest opset of the result")
     contrib_ops: bool = _help("operators that only ONNX Runtime has may be written", False)
     batch_invariant: bool = _help("no answer may depend on what else is in the batch", False)
+    portable: bool = _help(
+        "no answer may depend on the CPU: no products that saturate without VNNI",
+        False,
+        resume=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,13 +307,18 @@ class Settings:
     device: DeviceSettings = field(default_factory=DeviceSettings)
     executor: ExecutorSettings = field(default_factory=ExecutorSettings)
     constraints: ConstraintSettings = field(default_factory=ConstraintSettings)
+    devices: tuple[DeviceSettings, ...] = ()  # of several [[device]] tables, those after the first
     given: frozenset[str] = field(default=frozenset(), compare=False)  # dotted keys that were set
 
     def to_json(self) -> Json:
-        return {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
+        tables: Json = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
+        if self.devices:
+            places = enumerate(self.devices, start=2)
+            tables["devices"] = {str(n): dataclasses.asdict(device) for n, device in places}
+        return tables
 
 
-SECTIONS = tuple(f.name for f in dataclasses.fields(Settings) if f.name != "given")
+SECTIONS = tuple(f.name for f in dataclasses.fields(Settings) if f.name not in ("given", "devices"))
 
 
 def flagged(flag: str) -> frozenset[str]:

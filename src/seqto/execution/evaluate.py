@@ -172,8 +172,10 @@ def evaluate(
 ) -> Evaluated | RawOutputs | Skipped:
     began = time.perf_counter()
     assembled = worker.assemble(job.plan)
-    model = ModelMade(assembled.size_bytes, assembled.sha256, assembled.content)
-    signals.note({"size_bytes": model.size_bytes, "sha256": model.sha256, "content": model.content})
+    model = ModelMade(
+        assembled.size_bytes, assembled.sha256, assembled.content, assembled.may_saturate
+    )
+    signals.note(dataclasses.asdict(model))
     if model.content in job.known:
         return Skipped(model)
     made = time.perf_counter()

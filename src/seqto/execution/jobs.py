@@ -192,6 +192,7 @@ class ModelMade:
     size_bytes: int
     sha256: str
     content: str
+    may_saturate: tuple[str, ...] = ()  # layers whose products may exceed 16 bits
     graph: str = ""  # hash of the graph that the device makes of it; empty: not told
 
 

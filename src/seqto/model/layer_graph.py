@@ -16,7 +16,14 @@ def layer_inputs(proto: Any, layers: Sequence[Layer]) -> tuple[tuple[int, ...], 
 
     Nodes that belong to no layer (Softmax, a norm taken apart) are passed through.
     """
-    owner = {name: place for place, layer in enumerate(layers) for name in layer.nodes}
+    # a tied table is read where the model begins, by a layer at its end: no edge, since it would
+    # close a circle
+    owner = {
+        name: place
+        for place, layer in enumerate(layers)
+        for name in layer.nodes
+        if name != layer.table_reader
+    }
     origin: dict[str, frozenset[int]] = {
         layer.weight: frozenset([place])
         for place, layer in enumerate(layers)

@@ -41,6 +41,9 @@ FOOTPRINT = "footprint"  # memory and time to load
 DONE, BUDGET, INTERRUPTED = "done", "budget", "interrupted"  # reasons of the end
 
 
+LATER_FIELDS = ("at_s", "spent")
+
+
 class _Event:
     """JSON of an event: its tag, then its fields."""
 
@@ -49,7 +52,10 @@ class _Event:
 
     def to_json(self) -> Json:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return {"event": self.tag, **{f.name: _json(getattr(self, f.name)) for f in fields}}
+        values = {f.name: getattr(self, f.name) for f in fields}
+        # fields that came later are left out where they say nothing: older versions read the line
+        told = {k: v for k, v in values.items() if v is not None or k not in LATER_FIELDS}
+        return {"event": self.tag, **{k: _json(v) for k, v in told.items()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +194,7 @@ class TrialFinished(_Event):
 
     tag: ClassVar[str] = "trial"
     trial: Trial
+    at_s: float | None = None  # seconds since the run began, over all of its calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +204,7 @@ class TrialTimed(_Event):
     tag: ClassVar[str] = "latency"
     number: int
     latency: Latency
+    at_s: float | None = None  # as of a trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +274,7 @@ class RunEnded(_Event):
     tag: ClassVar[str] = "end"
     reason: str  # DONE, BUDGET or INTERRUPTED
     seconds: float | None = None
+    spent: Json | None = None  # how the wall time was spent: study/meter.py
 
 
 Event = (

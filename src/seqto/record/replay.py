@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import assert_never
 
 from seqto.errors import JournalError
+from seqto.record import fleet
 from seqto.record.events import (
     MENU,
     OBJECTIVES,
@@ -65,11 +66,13 @@ class RunState:
     nodes: dict[str, Json] = field(default_factory=dict)  # of a cluster, by name
     failures: list[StepFailed] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    trial_at: dict[int, float] = field(default_factory=dict)  # seconds since the run began
+    timed_at: dict[str, float] = field(default_factory=dict)  # by graph, or `#` and the number
     examples: dict[int, ExamplesFound] = field(default_factory=dict)  # by trial
     knowledge: KnowledgeTaken | None = None  # of an earlier run, that this one starts from
     ended: RunEnded | None = None  # None: still running, or going on after an end
 
-    def apply(self, event: Event) -> None:  # noqa: PLR0912, PLR0915  (one branch for each kind)
+    def apply(self, event: Event) -> None:  # noqa: PLR0912  (one branch for each kind)
         """Take in one event; events come in the order of the journal."""
         match event:
             case RunStarted():
@@ -98,8 +101,7 @@ class RunState:
                 self.probes[event.trial.plan.key] = event.trial
                 self.ended = None
             case TrialFinished():
-                self._put(self._with_shared_latency(event.trial))
-                self.ended = None
+                self._add_trial(event)
             case TrialTimed():
                 self._add_timing(event)
             case FootprintMeasured():
@@ -153,6 +155,19 @@ class RunState:
             bool(trial.graph) and self.baseline is not None and self.baseline.graph == trial.graph
         )
 
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of all calls so far, as far as they are known."""
+        return max([0.0, *self.trial_at.values(), *self.timed_at.values()])
+
+    def finished_at(self, trial: Trial, *, timed: bool) -> float | None:
+        """Return the second at which a trial's figures were known; None in older journals."""
+        at_s = self.trial_at.get(trial.number)
+        if at_s is None or not timed or self.is_float_graph(trial):
+            return at_s
+        by = self.timed_at.get(_timed_by(trial))
+        return None if by is None else max(at_s, by)
+
     def first_timing(self, number: int) -> Latency | None:
         """The timing that the search has seen."""
         trial = self.trials.get(number)
@@ -184,9 +199,17 @@ class RunState:
             )
             self._put(dataclasses.replace(trial, latency=latency))
 
+    def _add_trial(self, event: TrialFinished) -> None:
+        self._put(self._with_shared_latency(event.trial))
+        if event.at_s is not None:
+            self.trial_at[event.trial.number] = event.at_s
+        self.ended = None
+
     def _add_timing(self, event: TrialTimed) -> None:
         trial = self._trial(event.number)
         self.timings.setdefault(event.number, []).append(event.latency)
+        if event.at_s is not None:
+            self.timed_at.setdefault(_timed_by(trial), event.at_s)
         if trial.graph:
             self.graph_timings.setdefault(trial.graph, []).append(event.latency)
             for other in [t for t in self.trials.values() if t.graph == trial.graph]:
@@ -241,6 +264,10 @@ def read_state(journal: str | os.PathLike[str]) -> RunState:
         raise JournalError(f"{str(Path(journal))!r}: {error}") from error
 
 
+def _timed_by(trial: Trial) -> str:
+    return trial.graph or f"#{trial.number}"
+
+
 def without_footprint(latency: Latency) -> Latency:
     """Return a latency without memory and load time, which belong to one file."""
     return dataclasses.replace(latency, peak_memory_bytes=None, load_ms=None)
@@ -252,6 +279,14 @@ def pooled(earlier: Latency, later: Latency) -> Latency:
     Means are weighted by the number of runs; the interval is the union of both, since minutes lie
     between them and the state of the machine differs by more than either interval shows.
     """
+    if earlier.devices and later.devices:
+        both = {n: pooled(earlier.devices[n], one) for n, one in later.devices.items()}
+        found = fleet.joined_latency(both, later.judged_by)
+        return dataclasses.replace(
+            found,
+            peak_memory_bytes=later.peak_memory_bytes or earlier.peak_memory_bytes,
+            load_ms=later.load_ms or earlier.load_ms,
+        )
     share = earlier.runs / (earlier.runs + later.runs)
 
     def mean(name: str) -> float:

@@ -25,12 +25,20 @@ class Trial:
     note: str = ""  # what the strategy says it is: "step 3: without conv1"
     content: str = ""  # sha256 of the model without the plan in its metadata: equal models
     node: str = ""  # of the cluster that measured it; empty: the machine of the run
+    # layers of which two neighbouring products may exceed 16 bits, so that answers depend on the
+    # CPU; None: not known, as in journals of earlier versions
+    may_saturate: tuple[str, ...] | None = None
     graph: str = ""  # hash of the graph that the device makes of it: equal graphs are equally fast
 
     @property
     def loss(self) -> Loss | None:
         seen = self.measurements.get(EVALUATION)
         return seen.loss if seen else None
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether no answer depends on the width of the CPU's sums."""
+        return self.may_saturate == ()
 
     def to_json(self) -> Json:
         return {
@@ -47,6 +55,7 @@ class Trial:
             "note": self.note,
             "content": self.content,
             **({"node": self.node} if self.node else {}),
+            **({} if self.may_saturate is None else {"may_saturate": list(self.may_saturate)}),
             **({"graph": self.graph} if self.graph else {}),
         }
 
@@ -65,6 +74,7 @@ class Trial:
             note=data["note"],
             content=data.get("content", ""),
             node=data.get("node", ""),
+            may_saturate=tuple(data["may_saturate"]) if "may_saturate" in data else None,
             graph=data.get("graph", ""),
         )
 

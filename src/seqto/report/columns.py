@@ -6,7 +6,7 @@ one from the table of objectives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -91,7 +91,37 @@ def columns(report: Report, place: Place) -> list[Column]:
         *COLUMNS,
         *(_of_objective(OBJECTIVES[n]) for n in report["objectives"] if n not in _OWN),
     ]
+    table += [c for one in report["device"].get("devices", ()) for c in _of_device(one["name"])]
     return [c for c in table if place in c.places and c.shown(report)]
+
+
+def _of_device(name: str) -> list[Column]:
+    """Loss and latency on one of several devices."""
+    places = frozenset({Place.CSV, Place.PAGE})
+
+    def of(row: Row, figure: str) -> Json | None:
+        found: Json | None = None if row.trial is None else row.trial["devices"].get(name)
+        value: Json | None = None if found is None else found[figure]
+        return value
+
+    def loss(row: Row) -> float | None:
+        found = of(row, "held_out") or of(row, "loss")
+        return None if found is None else found["value"]
+
+    def ratio(row: Row) -> float | None:
+        found = of(row, "latency_ms")
+        return None if found is None else found["ratio"]
+
+    return [
+        Column(f"loss_{name}", f"changed, {name}", places, loss, lambda r: percent(loss(r))),
+        Column(
+            f"latency_ratio_{name}",
+            f"time of float's, {name}",
+            places,
+            ratio,
+            lambda r: short_speed(of(r, "latency_ms")),
+        ),
+    ]
 
 
 def float_accuracy(report: Report, split: str) -> float | None:
@@ -179,6 +209,10 @@ def short_latency(row: Row) -> str:
     return "1×" if row.trial is None and row.latency else short_speed(row.latency or None)
 
 
+def layers_text(layers: Sequence[str]) -> str:
+    return "no layer" if not layers else "1 layer" if len(layers) == 1 else f"{len(layers)} layers"
+
+
 COLUMNS = (
     Column(
         "trial",
@@ -258,6 +292,14 @@ COLUMNS = (
         lambda row: row.of_trial("node"),
         lambda row: row.of_trial("node") or "–",
         shown=lambda report: bool(report["nodes"]),
+    ),
+    Column(
+        "may_saturate",
+        "may saturate elsewhere",
+        frozenset({Place.CSV, Place.PAGE}),
+        lambda row: None if (n := row.of_trial("may_saturate")) is None else len(n),
+        lambda row: "–" if (n := row.of_trial("may_saturate")) is None else layers_text(n),
+        shown=lambda report: any(t["may_saturate"] is not None for t in report["trials"]),
     ),
     Column("sha256", "sha256", CSV, lambda row: row.of_trial("sha256")),
 )

@@ -28,6 +28,7 @@ from seqto.tasks.example import BOXES, MASK, NEIGHBOUR, NEXT, TEXT, mask_pixels
 from seqto.text import percent, plain, shorten
 
 SAME_BOX = 0.5  # IoU from which two boxes of a class are drawn as the same
+MOST_LONG = 6  # samples of a form that takes much room
 MOST_INPUT = 240  # characters of a text that was read
 SIDES = ("float", "candidate")
 TITLES = {"float": "float", "candidate": "recommended"}
@@ -41,7 +42,8 @@ def section(report: Mapping[str, Any]) -> str:
     found = report.get("examples")
     if not isinstance(found, Mapping) or not found.get("samples"):
         return ""
-    drawn = [figure(i, sample, report) for i, sample in enumerate(found["samples"])]
+    most = MOST_LONG if found["samples"][0].get("form") == NEXT else len(found["samples"])
+    drawn = [figure(i, sample, report) for i, sample in enumerate(found["samples"][:most])]
     figures = "\n".join(text for text in drawn if text)
     if not figures:
         return ""
@@ -79,7 +81,8 @@ def figure(number: int, sample: Mapping[str, Any], report: Mapping[str, Any]) ->
     if given:  # the name of a text is its row and its first words
         name = name.partition(":")[0]
     name = html.escape(shorten(plain(name), 60))
-    read = f'<p class="input" dir="auto">{html.escape(shorten(plain(given), MOST_INPUT))}</p>'
+    given = html.escape(shorten(" ".join(given.split()), MOST_INPUT))
+    read = f'<p class="input" dir="auto">{given}</p>'
     sides = "".join(
         f'<div><span class="side">{TITLES[side]}</span>{text}</div>'
         for side, text in zip(SIDES, pair, strict=True)
@@ -180,7 +183,7 @@ def _next(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
 
 def _words(text: Any) -> str:
     """Text on one line whose spaces at the ends are kept: they are part of a token."""
-    return html.escape(plain(str(text)))
+    return html.escape(plain(re.sub(r"\s", " ", str(text))))
 
 
 def _neighbour(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:

@@ -39,7 +39,17 @@ _LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 
 _OURS = tuple(
     f"page_{name}.js"
-    for name in ("facts", "front", "charts", "tables", "picks", "diagnosis", "main")
+    for name in [
+        "facts",
+        "front",
+        "charts",
+        "time",
+        "tables",
+        "picks",
+        "diagnosis",
+        "graph",
+        "main",
+    ]
 )
 
 
@@ -137,7 +147,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
             for k in (
                 "status", "counts", "baseline", "objectives", "front", "recommended",
                 "fully_quantized", "settings", "environment", "device", "placement",
-                "data", "nodes",
+                "data", "nodes", "seconds", "spent", "hypervolume",
             )
         },
     }  # fmt: skip
@@ -165,7 +175,7 @@ def shown_trials(report: Mapping[str, Any]) -> tuple[list[Json], list[str]]:
 
 
 def _layer(row: Mapping[str, Any], index: int) -> Json:
-    kept = ("name", "op_type", "parameters", "depthwise", "quantizable", "rank")
+    kept = ("name", "op_type", "inputs", "parameters", "depthwise", "quantizable", "rank")
     errors = ("qdq_err", "xmodel_err", "damage")
     return {"index": index, **{k: row[k] for k in kept}, **{k: _short(row[k]) for k in errors}}
 

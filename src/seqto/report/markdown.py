@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from seqto.report import wording
+from seqto.report import portability, wording
 from seqto.report.columns import Place, Row, columns
+from seqto.report.fleet_table import fleet_table
 from seqto.report.terminal import caption, pick_lines, shown_trials
 from seqto.report.terminal_diagnosis import markdown_steps
 from seqto.text import shorten as shortened
@@ -32,7 +33,17 @@ def summary(report: Mapping[str, Any], *, folder: str = "DIR") -> str:
     lines = [f"### seqto: {escape(wording.model_name(report))}", ""]
     lines += [f"**{_sentence(wording.recommendation(report))}**", ""]
     lines += [*_table(report), "", f"<sub>{escape(caption(report), width=400)}</sub>", ""]
+    if fleet := fleet_table(report):
+        heads, *rows = [[escape(cell) for cell in row] for row in fleet]
+        marks = [":--", *["--:"] * (len(heads) - 1)]
+        lines += [*(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows)), ""]
     lines += [f"- **{name}**: {escape(line, width=400)}" for name, line in pick_lines(report)]
+    lines += [
+        f"- {escape(names)}: {escape(line, width=400)}"
+        for names, line in portability.pick_lines(report)
+    ]
+    if report["portability_cost"]:
+        lines += [f"- {escape(report['portability_cost'], width=400)}"]
     if report["warnings"]:
         lines += ["", *(f"- ⚠️ {escape(warning, width=400)}" for warning in report["warnings"])]
     if report["recommended"]:

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqto.records import Json
-from seqto.report import wording
+from seqto.report import portability, wording
 from seqto.selection.recommend import (
     BALANCED,
     DROP_IN,
     FAST,
     FAST_SIZE,
     GOAL,
+    PORTABLE,
     PRACTICAL,
     SMALL,
     TOLERANCE,
@@ -28,7 +29,7 @@ from seqto.text import percent, size, times
 
 Report = Mapping[str, Any]
 
-MOST = 4  # picks that are shown in front
+MOST = 4  # picks that are shown in front, beside the portable one
 
 
 def pick_rows(report: Report) -> list[Json]:
@@ -39,9 +40,11 @@ def pick_rows(report: Report) -> list[Json]:
     for pick in dict.fromkeys(order):
         trials.setdefault(recommended[pick], []).append(pick)
     numbers = list(trials)
-    shown = [t for n in numbers[:MOST] if (t := wording.trial_of(report, n)) is not None]
+    in_front = {n for n in numbers if trials[n] == [PORTABLE]}
+    in_front |= set([n for n in numbers if n not in in_front][:MOST])
+    shown = [t for n in numbers if n in in_front and (t := wording.trial_of(report, n)) is not None]
     rows = []
-    for place, (number, picks) in enumerate(trials.items()):
+    for number, picks in trials.items():
         trial = wording.trial_of(report, number)
         rows.append(
             {
@@ -49,8 +52,9 @@ def pick_rows(report: Report) -> list[Json]:
                 "picks": picks,
                 "title": ", ".join(title_of(pick) for pick in picks),
                 "question": question(report, picks[0]),
-                "shown": place < MOST,
+                "shown": number in in_front,
                 "given_up": "" if trial is None else given_up(report, trial, shown, trials),
+                "holds": "" if trial is None else portability.holds(trial["may_saturate"]),
             }
         )
     return rows
@@ -65,6 +69,7 @@ def question(report: Report, pick: str) -> str:
     return {
         GOAL: f"what you asked for: {wording.goal_text(report)}",
         BALANCED: f"the best compromise of {_listed(report)}, {within}",
+        PORTABLE: f"the same file for every kind of CPU, {within}",
         DROP_IN: f"as small as int8, no slower than float, {fewest}",
         SMALL: f"the smallest file {within}",
         FAST: f"the fastest {within}, at most {percent(FAST_SIZE - 1)} larger than int8",

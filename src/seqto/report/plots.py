@@ -7,9 +7,11 @@ would read as mathematics: that is switched off, and every name passes `sentence
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +103,7 @@ def draw(report: Report, name: str, *, kind: str = "png") -> bytes | None:
     from matplotlib.figure import Figure
 
     paint = {"layer_errors": _layer_errors, "objectives": _objectives, "front": _front}[name]
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with mpl.rc_context(_STYLE), warnings.catch_warnings(), _usable_date():
         # a name may hold signs that the font lacks: it then shows boxes, which is no one's error
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(7.2, 4.0), layout="constrained")
@@ -112,6 +114,20 @@ def draw(report: Report, name: str, *, kind: str = "png") -> bytes | None:
         metadata = {"Date": None} if kind == "svg" else {"Software": "seqto"}
         figure.savefig(out, format=kind, dpi=200, metadata=metadata)
     return out.getvalue()
+
+
+@contextlib.contextmanager
+def _usable_date() -> Iterator[None]:
+    """Hide a SOURCE_DATE_EPOCH that is no number: matplotlib reads it even where no date is set."""
+    date = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not date or (date.isdecimal() and len(date) < 12):
+        yield
+        return
+    del os.environ["SOURCE_DATE_EPOCH"]
+    try:
+        yield
+    finally:
+        os.environ["SOURCE_DATE_EPOCH"] = date
 
 
 def _title(report: Report, what: str) -> str:

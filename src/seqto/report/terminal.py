@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqto.records import Json
-from seqto.report import wording
+from seqto.report import portability, wording
 from seqto.report.columns import Place, Row, columns, short_latency
+from seqto.report.fleet_table import fleet_table
 from seqto.selection.recommend import title_of
 from seqto.text import plain, shorten, size
 
@@ -25,13 +26,17 @@ Report = Mapping[str, Any]
 def summary(report: Report, *, folder: str) -> Group:
     """All that the end of a run prints: sentence, table, front, warnings, next command."""
     from rich.console import Group
-    from rich.padding import Padding
     from rich.text import Text
 
     parts: list[Any] = [Text(wording.recommendation(report), style="bold"), Text("")]
     parts += [summary_table(report), Text("")]
     for name, line in pick_lines(report):
         parts.append(Text.assemble((name, "bold"), f": {line}"))
+    if fleet := fleet_table(report):
+        parts += [_plain_table(fleet), Text("")]
+    for names, line in portability.pick_lines(report):
+        parts.append(Text.assemble((names, "bold"), f": {line}"))
+    parts += [Text(report["portability_cost"])] if report["portability_cost"] else []
     parts += [Text("")] if report["picks"] else []
     chart = front_chart(report, 78, height=10)
     if chart:
@@ -42,10 +47,23 @@ def summary(report: Report, *, folder: str) -> Group:
     if report["recommended"]:
         parts.append(Text("To get the recommended model:"))
         # the command is one word for copying: it may be wider than the window, never broken up
-        command = Text(wording.export_command(report, folder=folder), style="cyan")
+        command = Text("  " + wording.export_command(report, folder=folder), style="cyan")
         command.no_wrap, command.overflow = True, "ignore"
-        parts.append(Padding(command, (0, 0, 0, 2)))
+        parts.append(command)
     return Group(*parts)
+
+
+def _plain_table(rows: Sequence[Sequence[str]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, head in enumerate(rows[0]):
+        table.add_column(Text(shorten(head, 24)), justify="right" if place else "left")
+    for cells in rows[1:]:
+        table.add_row(Text(cells[0].replace(", ", "\n")), *map(Text, cells[1:]))
+    return table
 
 
 def shown_trials(report: Report) -> list[tuple[str, Json]]:

@@ -15,12 +15,13 @@ from seqto.record.events import Finding, PlanProfiled, StepFailed
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, LABELLED, REPORT, Json, Latency, Measurement
-from seqto.report import wording
+from seqto.report import portability, wording
 from seqto.report.diagnosis import build_diagnosis
 from seqto.report.examples import shown_examples
 from seqto.report.picks import pick_rows
 from seqto.report.warnings import warnings
 from seqto.selection.objectives import OBJECTIVES, figure_of, figures_of_float
+from seqto.selection.progress import hypervolume_curve
 from seqto.selection.recommend import Recommendation, kept_float, quantizable_layers, recommend
 from seqto.selection.speed import speed_of
 
@@ -36,6 +37,8 @@ def build_report(state: RunState) -> Json:
         "schema": SCHEMA,
         "status": state.status,
         "seconds": state.ended.seconds if state.ended else None,
+        "spent": state.ended.spent if state.ended else None,
+        "hypervolume": [list(step) for step in hypervolume_curve(state)],
         **_of_header(state, open_layers),
         "nodes": dict(state.nodes),
         "settings": state.settings,
@@ -60,6 +63,7 @@ def build_report(state: RunState) -> Json:
         "recommended": dict(chosen.picks),
         "goal": None if chosen.answer is None else chosen.answer.to_json(),
         "fully_quantized": chosen.fully_quantized,
+        "unconstrained": chosen.unconstrained,
         "findings": [_without_tag(f) for f in state.findings],
         "failures": [_without_tag(f) for f in state.failures],
         "profile": [_without_tag(p) for p in state.profiles.values()],
@@ -68,6 +72,7 @@ def build_report(state: RunState) -> Json:
     if state.settings.get("analysis", {}).get("examples", True):
         report["examples"] = shown_examples(chosen.best, state.examples)
     report["picks"] = pick_rows(report)
+    report["portability_cost"] = portability.cost(report)
     report["sentence"] = wording.recommendation(report)
     report["warnings"] = warnings(report)
     if report["diagnosis"] is None and any(f["kind"] == "diagnosis" for f in report["findings"]):
@@ -180,7 +185,7 @@ def _layers(state: RunState, open_layers: Sequence[str]) -> list[Json]:
 
 
 def _layer_inputs(state: RunState) -> list[list[int]]:
-    """Return which layers each one reads, by position in the list of layers.
+    """Return which layers each one reads, by position in the list of layers: earlier ones.
 
     Runs of earlier versions have no edges that go through nodes outside of layers.
     """
@@ -189,10 +194,10 @@ def _layer_inputs(state: RunState) -> list[list[int]]:
     layers, given = state.header.layers, state.header.layer_inputs
     count = len(layers)
     if given is not None and len(given) == count:
-        return [[p for p in row if 0 <= p < count and p != i] for i, row in enumerate(given)]
+        return [[p for p in row if 0 <= p < i] for i, row in enumerate(given)]
     makers = {layer.output: place for place, layer in enumerate(layers) if layer.nodes}
     return [
-        sorted({makers[name] for name in layer.inputs if makers.get(name, i) != i})
+        sorted({makers[name] for name in layer.inputs if makers.get(name, i) < i})
         for i, layer in enumerate(layers)
     ]
 
@@ -293,6 +298,29 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "note": trial.note,
         "same_as": trial.same_as,
         "node": trial.node or None,
+        "devices": _by_device(trial),
+        "may_saturate": None if trial.may_saturate is None else list(trial.may_saturate),
+    }
+
+
+def _by_device(trial: Trial) -> Json:
+    """Of a run on several devices: loss on both splits and latency of a trial, by device."""
+    seen, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
+    names = dict.fromkeys(
+        [*(seen.devices if seen else ()), *(trial.latency.devices if trial.latency else ())]
+    )
+
+    def loss_of(measured: Measurement | None, name: str) -> Json | None:
+        one = measured.devices.get(name) if measured else None
+        return None if one is None else _measured(one)["loss"]
+
+    return {
+        name: {
+            "loss": loss_of(seen, name),
+            "held_out": loss_of(held_out, name),
+            "latency_ms": _latency(trial.latency.devices.get(name) if trial.latency else None),
+        }
+        for name in names
     }
 
 

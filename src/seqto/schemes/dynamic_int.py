@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqto.errors import PlanError
 from seqto.model.graph import attribute
 from seqto.records import Layer
-from seqto.schemes import table
+from seqto.schemes import pairs, table
 from seqto.schemes.code import Coded, read_words
 from seqto.schemes.integers import Floats, Quantized, quantize
 from seqto.schemes.part import (
@@ -127,9 +128,9 @@ class DynamicInt(Coded):
         nodes: list[Any] = []
         node = constants.node(layer)
         if layer.table is not None:
-            self._add_table(layer, constants, items, nodes)
+            rows = self._add_table(layer, constants, items, nodes)
         else:
-            self._add_matrix(node, layer, constants, items, nodes)
+            rows = self._add_matrix(node, layer, constants, items, nodes)
         bias = constants.bias(layer)
         if bias is not None:
             if node.op_type == "Gemm":
@@ -137,12 +138,22 @@ class DynamicInt(Coded):
             is_conv = node.op_type == "Conv"
             shape = (1, -1, *([1] * (len(layer.weight_shape) - 2))) if is_conv else (-1,)
             items.append(tensor(w + "b", bias.reshape(shape)))
-        return part_of(items, nodes, weight=w, bias=layer.bias or "")
+        return part_of(
+            items,
+            nodes,
+            weight=w,
+            bias=layer.bias or "",
+            # ConvInteger multiplies weights by inputs, not inputs by weights: that kernel is exact
+            may_saturate=node.op_type != "Conv" and pairs.rows_may_saturate(rows),
+        )
 
     def _add_table(
         self, layer: Layer, constants: Constants, items: list[Any], nodes: list[Any]
-    ) -> None:
-        """The rows that a Gather reads; the product's side is turned at load."""
+    ) -> NDArray[Any]:
+        """Add the rows that a Gather reads; the product's side is turned at load.
+
+        Return the integers, along the last axis as they are summed up.
+        """
         import onnx
 
         make, w, bits = onnx.helper.make_node, layer.weight or "", self.weight.bits
@@ -156,10 +167,12 @@ class DynamicInt(Coded):
             make("Transpose", [source], [w + "q"], perm=[1, 0]),
             make("Reshape", [stored + "s", w + "n"], [w + "s"]),
         ]
+        return q.data
 
     def _add_matrix(
         self, node: Any, layer: Layer, constants: Constants, items: list[Any], nodes: list[Any]
-    ) -> None:
+    ) -> NDArray[Any]:
+        """Add the integers; return them, along the last axis as they are summed up."""
         import onnx
 
         w, is_conv = layer.weight or "", node.op_type == "Conv"
@@ -171,15 +184,17 @@ class DynamicInt(Coded):
             if self.per_channel:
                 axis = 0 if is_conv else values.ndim - 1
             q = quantize(values, self.weight, axis=axis)
+        rows = q.data if is_conv else pairs.summed_last(q.data)
         stored, *others = _constants(w, q, is_conv=is_conv, bits=self.weight.bits)
         if self.weight.multiples:
             items += others
             add_multiples(items, nodes, w + "q", q, self.weight, integer=True)
-            return
+            return rows
         items += [stored, *others]
         if self.weight.bits == 4:
             cast = onnx.helper.make_node("Cast", [w + "p"], [w + "q"], to=onnx.TensorProto.INT8)
             nodes.append(cast)
+        return rows
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         if node.name != layer.nodes[0]:

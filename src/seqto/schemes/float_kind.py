@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from seqto.records import Layer
 from seqto.schemes.code import Coded
-from seqto.schemes.part import NodeWriter, SizedByPart
+from seqto.schemes.part import NodeWriter, PartScheme, SizedByPart
 from seqto.schemes.types import FLOAT_KERNEL, Arithmetic, IntType, Kernel, Rounding
 
 
@@ -30,5 +30,5 @@ class FloatKind(SizedByPart, Coded):
     def opset(self) -> int:
         return 0
 
-    def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
+    def write(self: PartScheme, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.write_float(node, layer, self)

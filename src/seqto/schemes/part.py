@@ -60,6 +60,7 @@ class Part:
     bias: str  # "" when it has none
     size_bytes: int
     saturated_biases: int = 0
+    may_saturate: bool = False  # two neighbouring products may exceed 16 bits (pairs.py)
 
 
 class PartScheme(Protocol):
@@ -106,12 +107,9 @@ class SizedByPart:
 
     __slots__ = ()
 
-    def part(
-        self, layer: Layer, constants: Constants, *, input_scale: float, correct_bias: bool
-    ) -> Part:
-        raise NotImplementedError
-
-    def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
+    def size_bytes(
+        self: PartScheme, layer: Layer, constants: Constants, *, input_scale: float
+    ) -> int:
         part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
         return part.size_bytes
 
@@ -215,10 +213,16 @@ def tensor(name: str, values: NDArray[np.generic], *, bits: int = 8) -> Any:
 
 
 def part_of(
-    items: list[Any], nodes: list[Any], *, weight: str, bias: str, saturated: int = 0
+    items: list[Any],
+    nodes: list[Any],
+    *,
+    weight: str,
+    bias: str,
+    saturated: int = 0,
+    may_saturate: bool = False,
 ) -> Part:
     size = sum(_framed(x.ByteSize()) for x in [*items, *nodes])
-    return Part(tuple(items), tuple(nodes), weight, bias, size, saturated)
+    return Part(tuple(items), tuple(nodes), weight, bias, size, saturated, may_saturate)
 
 
 def _framed(size: int) -> int:

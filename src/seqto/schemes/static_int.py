@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from seqto.errors import PlanError
 from seqto.records import Layer
-from seqto.schemes import integers
+from seqto.schemes import integers, pairs
 from seqto.schemes.code import Coded, read_words
 from seqto.schemes.half_precision import add_floats, with_half_scales
 from seqto.schemes.integers import Floats, Quantized
@@ -162,7 +162,13 @@ class StaticInt(SizedByPart, Coded):
         elif bias is not None:
             saturated = _add_int32_bias(layer, q, bias, items, nodes, input_scale=input_scale)
         return part_of(
-            items, nodes, weight=layer.weight or "", bias=layer.bias or "", saturated=saturated
+            items,
+            nodes,
+            weight=layer.weight or "",
+            bias=layer.bias or "",
+            saturated=saturated,
+            may_saturate=self.activation.bits == 8
+            and pairs.may_saturate(constants.node(layer), q.data),
         )
 
     def _numbers(

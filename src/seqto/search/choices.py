@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from seqto.devices.device import Device
 from seqto.errors import ConfigError, PlanError, nearest
 from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
@@ -36,7 +36,16 @@ from seqto.search.offered import (
 Choices = Mapping[str, tuple[Scheme, ...]]  # layer → schemes that it may have
 
 
+class Refusing(Protocol):
+    """A device, or several: the part of it that the menu is made for."""
+
+    def refuses(self, layer: Layer, scheme: Scheme) -> str | None: ...
+
+
 FOUR_BIT_SHARE = 0.002  # of the file: below this four bits save nothing worth a try
+
+
+NOT_PORTABLE = "its products may saturate on CPUs without VNNI, and constraints.portable is set"
 
 
 SKIPS = ("depthwise", "first", "last")
@@ -53,6 +62,7 @@ class Constraints:
     max_opset: int | None = None
     contrib_ops: bool = False  # operators that only ONNX Runtime has
     batch_invariant: bool = False  # no answer may depend on what else is in the batch
+    portable: bool = False  # no answer may depend on the width of the CPU's sums
 
     def against(self, layer: Layer, scheme: Scheme) -> str | None:
         """Return why the target cannot take this layer so, or None."""
@@ -75,7 +85,24 @@ class Constraints:
             return "only ONNX Runtime has its operator: constraints.contrib_ops = true allows it"
         if self.batch_invariant and depends_on_batch(scheme):
             return "its range is taken over the whole batch, and constraints.batch_invariant is set"
+        if self.portable and type_may_saturate(layer, scheme):
+            return NOT_PORTABLE
         return None
+
+
+def type_may_saturate(layer: Layer, scheme: Scheme) -> bool:
+    """Return whether the types of a layer's factors let two products exceed 16 bits.
+
+    Its weights may be such that none does (schemes/pairs.py), but then p8 is as fine.
+    """
+    eight_bits = scheme.activation is None or scheme.activation.bits == 8
+    if scheme.arithmetic is Arithmetic.INTEGER and layer.op_type == "MatMul" and not layer.weight:
+        return scheme.activation is S8
+    if scheme.weight is not S8 or not eight_bits or layer.depthwise:
+        return False
+    if scheme.arithmetic is Arithmetic.DYNAMIC:
+        return layer.op_type in ("MatMul", "Gemm")
+    return scheme.arithmetic is Arithmetic.INTEGER and layer.op_type in ("Conv", "MatMul", "Gemm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +160,7 @@ def _of_tables(scheme: Scheme | None) -> list[Scheme]:
 
 def all_choices(
     layers: Sequence[Layer],
-    device: Device,
+    device: Refusing,
     constraints: Constraints,
     *,
     weight_bytes: Mapping[str, int],

@@ -37,9 +37,10 @@ class Unsupported:
     def message(self) -> str:
         failure, count = self.failure, len(self.layers)
         ops = ", ".join(failure.ops)
+        where = failure.device or "this device"
         because = f"op {ops}" if ops else failure.message.splitlines()[0]
         return (
-            f"{self.scheme} {_fails(failure.stage)} on this device for {count} "
+            f"{self.scheme} {_fails(failure.stage)} on {where} for {count} "
             f"layer{'s' if count > 1 else ''}, back to float: {because}"
         )
 

@@ -5,12 +5,15 @@ balanced   nearest the ideal point after normalisation; where layers were quanti
            ways (frontier, evolve), of trials within the tolerated loss, if there are any, since
            such a front reaches down to files that are tiny and useless
 loss, …    the best of the front in each objective
+portable   the goal's or the balanced one of the trials whose answers do not depend on the width of
+           the CPU's sums (schemes/pairs.py); the same trial where that is portable itself
 drop_in    no larger than the fully quantized model and no slower than float: better than plain
            int8 in everything; of those that lose least the fastest. Trials that are clearly faster
            than float and within the tolerated loss go before those that are about as fast
 small      the smallest file within the tolerated loss
 fast       the fastest within the tolerated loss and 1.05 × the fully quantized model's bytes
 
+With constraints.portable the front and all picks are taken from portable trials.
 Where the fully quantized model did not run, the float model's bytes take its place as the limit.
 The study (what is timed again, confirmed, saved), the strategies (what they plan for) and the
 report take all of this from here.
@@ -23,6 +26,7 @@ error.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -47,8 +51,8 @@ CLEARLY_FASTER = 0.95  # of float's time; two sessions of one model differ by ab
 SAME_LATENCY = 1.03  # times that differ by less are the same: the less damage counts
 
 BALANCED, DROP_IN, SMALL, FAST = pareto.BALANCED, "drop_in", "small", "fast"
-GOAL = "goal"
-PRACTICAL = (GOAL, BALANCED, DROP_IN, SMALL, FAST)  # in the order in which they are shown
+GOAL, PORTABLE = "goal", "portable"
+PRACTICAL = (GOAL, BALANCED, PORTABLE, DROP_IN, SMALL, FAST)  # in the order in which they are shown
 
 
 def title_of(pick: str) -> str:
@@ -83,6 +87,8 @@ class Recommendation:
     objectives: tuple[str, ...] = ()  # as the settings say
     ranked_by: tuple[str, ...] = ()  # those of them that some trial has a figure for
     answer: Answer | None = None  # to the user's goal; None where there is none
+    # with constraints.portable: what would be best without it, where that was searched too
+    unconstrained: int | None = None
 
     @property
     def best(self) -> int | None:
@@ -95,8 +101,8 @@ def recommend(state: RunState) -> Recommendation:
     search = state.settings.get("search", {})
     trials = state.numbered
     full = fully_quantized(state)
-    return choose(
-        trials,
+    select = functools.partial(
+        choose,
         objectives=chosen_objectives(state),
         baseline=state.baseline,
         fully_quantized=full,
@@ -104,6 +110,24 @@ def recommend(state: RunState) -> Recommendation:
         within_tolerance=has_several_schemes(trials),
         goal=Goal.of(search),
     )
+    portable = [t for t in trials if t.is_portable]
+    if state.settings.get("constraints", {}).get("portable", False):
+        chosen = select(portable)
+        # the fully quantized model is run for comparison, it does not stand for a search
+        best = select([t for t in trials if t is not full or t.is_portable]).best
+        other = best if best is not None and not state.trials[best].is_portable else None
+        return _with_portable(dataclasses.replace(chosen, unconstrained=other), chosen.best)
+    chosen = select(trials)
+    best = chosen.best
+    if best is not None and not state.trials[best].is_portable:
+        best = select(portable).best
+    return _with_portable(chosen, best)
+
+
+def _with_portable(chosen: Recommendation, number: int | None) -> Recommendation:
+    if number is None:
+        return chosen
+    return dataclasses.replace(chosen, picks={**chosen.picks, PORTABLE: number})
 
 
 def choose(

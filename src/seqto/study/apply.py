@@ -47,13 +47,13 @@ def settings_for(
     return make(tables, overrides)
 
 
-def _given(recorded: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _given(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a journal that are not the defaults; what this version lacks is left out."""
     defaults = Settings()
     tables: dict[str, dict[str, Any]] = {}
     for section, values in recorded.items():
         record = getattr(defaults, section, None)
-        if record is None:
+        if section == "devices" or record is None:
             continue
         known = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
         tables[section] = {
@@ -63,7 +63,14 @@ def _given(recorded: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         }
         own = tables[section].pop("settings", {})
         tables[section] |= own
-    return tables
+    others = {
+        place: {
+            **row["settings"],
+            **{k: v for k, v in row.items() if k != "settings" and v is not None},
+        }
+        for place, row in recorded.get("devices", {}).items()
+    }
+    return {**tables, "devices": others} if others else tables
 
 
 def _plain(value: Any) -> Any:

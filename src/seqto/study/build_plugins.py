@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from seqto import config, plugins
@@ -48,6 +48,7 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
             f"search.warm_start (--from) is set, but strategy {name!r} takes nothing from an "
             "earlier run: leave it out, or choose frontier or evolve"
         )
+    _refuse_saturating(settings, needs)
     for key in ("menu", "treatments"):
         if Need.WIDE_CHOICES not in needs and f"search.{key}" in settings.given:
             name = settings.search.strategy if strategy is None else type(strategy).__name__
@@ -55,6 +56,18 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
                 f"search.{key} is set, but strategy {name!r} has a menu of its own: leave it "
                 "out, or choose frontier or evolve"
             )
+
+
+def _refuse_saturating(settings: Settings, needs: Collection[Need]) -> None:
+    """Portable files, and one scheme for all layers that is not: nothing could be recommended."""
+    uniform = settings.quantize
+    saturates = uniform.weight == "s8" and uniform.mode != "weight"
+    if settings.constraints.portable and Need.WIDE_CHOICES not in needs and saturates:
+        raise ConfigError(
+            "constraints.portable is set, but s8 weights may saturate on CPUs without VNNI and the "
+            "strategy quantizes all layers alike: choose quantize.weight = p8 (with per_channel = "
+            "true), s7 or u8, or the strategy frontier"
+        )
 
 
 def refuse_unused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from seqto.model.layers import WEIGHTED_OPS, inferred_values
 from seqto.model.sources.source import Fetched
 from seqto.tasks.guess import (
     CLASSIFICATION,
+    DETECTION,
+    MULTI_LABEL,
+    SEGMENTATION,
     TaskGuess,
     Tensor,
     Tensors,
@@ -21,6 +25,13 @@ from seqto.tasks.guess import (
 )
 
 CLASSIFIER_KEYS = ("task.label_offset", "task.top_k")  # who sets them means a classifier
+
+
+LABELLED_KINDS = (DETECTION, MULTI_LABEL, SEGMENTATION)
+# they move numbers or change their type: what stands before them made the numbers
+MOVING_OPS = ("Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+SELECTING_OPS = ("NonMaxSuppression", "TopK")  # boxes behind them are the final ones
+NORM = "LpNormalization"
 
 
 TEXT_SOURCES = ("texts", "pairs", "dataset")  # keys of [data] whose samples are texts
@@ -37,6 +48,9 @@ def with_task(settings: Settings, fetched: Fetched) -> tuple[Settings, TaskGuess
     if kind != AUTO and (said is None or said.kind != kind):
         return settings, None
     guess = said or _guess(settings, fetched.path)
+    if guess.kind in LABELLED_KINDS and not settings.data.labelled:
+        sentence = f"{guess.sentence}; scores need data.labelled, class numbers are not used"
+        guess = dataclasses.replace(guess, sentence=sentence)
     own = {**guess.settings, **settings.task.settings}
     output = settings.task.output or own.pop("output", None)
     task = dataclasses.replace(settings.task, kind=guess.kind, output=output, settings=own)
@@ -65,14 +79,16 @@ def _said(settings: Settings, fetched: Fetched) -> TaskGuess | None:
 def _guess(settings: Settings, path: str | Path) -> TaskGuess:
     if settings.data.labels or any(key in settings.given for key in CLASSIFIER_KEYS):
         return TaskGuess(CLASSIFICATION, "taken for a classifier: its settings are given")
-    inputs, outputs = signature(model_files.load(path))
+    proto = model_files.load(path)
+    inputs, outputs = signature(proto)
     wanted = settings.task.output
     if wanted is not None and wanted in outputs:
         outputs = {wanted: outputs[wanted]}
     if not inputs or not outputs:  # what follows says what is wrong with such a model
         return TaskGuess(CLASSIFICATION, "taken for a classifier")
     text = guess_text_task(inputs, outputs) if _is_text(settings) else None
-    guess = text or guess_task(inputs, outputs)
+    said = {entry.key: entry.value for entry in proto.metadata_props}.get("task", "")
+    guess = text or guess_task(inputs, outputs, said=said)
     known = plugins.keys_of(plugins.find(plugins.TASKS, guess.kind))
     return dataclasses.replace(
         guess, settings={k: v for k, v in guess.settings.items() if k in known}
@@ -84,7 +100,8 @@ def signature(proto: Any) -> tuple[Tensors, Tensors]:
     import onnx
 
     constants = {t.name for t in proto.graph.initializer}  # old files list them among the inputs
-    makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    makers = _makers(proto)
+    selected = _behind(proto, SELECTING_OPS)
     known = {value.name: value for value in inferred_values(proto)}
 
     def tensor(value: Any) -> Tensor | None:
@@ -100,23 +117,45 @@ def signature(proto: Any) -> tuple[Tensors, Tensors]:
         )
         element = kind.tensor_type.elem_type or onnx.TensorProto.FLOAT
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(element))
-        return Tensor(shape, dtype, makers.get(value.name, ""))
+        names = tuple(d.dim_param for d in kind.tensor_type.shape.dim)
+        maker = makers.get(value.name, "")
+        return Tensor(shape, dtype, maker, selected=value.name in selected, names=names)
 
     def tensors(values: Any) -> Tensors:
         made = {v.name: tensor(v) for v in values if v.name not in constants}
         return {name: found for name, found in made.items() if found is not None}
 
-    learnt = _behind_weights(proto)
+    learnt = _behind(proto, WEIGHTED_OPS)
     outputs = tensors(proto.graph.output)
     judged = {name: found for name, found in outputs.items() if name in learnt}
     return tensors(proto.graph.input), judged or outputs
 
 
-def _behind_weights(proto: Any) -> set[str]:
-    """Return the tensors that depend on a layer with weights: others need no judging."""
+def _behind(proto: Any, ops: Collection[str]) -> set[str]:
+    """Return the tensors that depend on a node of these types, or on one with a graph inside."""
     found: set[str] = set()
     for node in proto.graph.node:  # in the order of execution
-        inner = [a for a in node.attribute if a.HasField("g")]
-        if node.op_type in WEIGHTED_OPS or inner or any(x in found for x in node.input):
+        inner = [a for a in node.attribute if a.HasField("g")] if ops is WEIGHTED_OPS else []
+        if node.op_type in ops or inner or any(x in found for x in node.input):
             found.update(node.output)
     return found
+
+
+def _makers(proto: Any) -> dict[str, str]:
+    """Tensor → the type of the operator that made its numbers; NORM where a vector is scaled."""
+    nodes = {name: node for node in proto.graph.node for name in node.output}
+    makers = {}
+    for value in proto.graph.output:
+        node = nodes.get(value.name)
+        while node is not None and node.op_type in MOVING_OPS and node.input:
+            node = nodes.get(node.input[0])
+        if node is None:
+            continue
+        makers[value.name] = node.op_type
+        if node.op_type == "Div" and len(node.input) == 2:
+            over, under = (nodes.get(name) for name in node.input)
+            # a vector over its own length; a constant is a temperature, an Exp is half a Softmax
+            if under is not None and under.op_type != "Constant":
+                of_exp = over is not None and over.op_type == "Exp"
+                makers[value.name] = "Softmax" if of_exp else NORM
+    return makers

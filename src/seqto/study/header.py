@@ -12,6 +12,7 @@ from seqto.devices.environment import environment, version
 from seqto.errors import JournalError
 from seqto.model import files as model_files
 from seqto.model.layer_graph import layer_inputs
+from seqto.model.license import license_of
 from seqto.model.sources.source import Fetched
 from seqto.record.events import FORMAT, RunStarted
 from seqto.records import Json
@@ -21,13 +22,16 @@ from seqto.transforms.variants import BASE, MODEL_FILE
 
 
 def model_identity(fetched: Fetched) -> Json:
+    proto = fetched.load()
+    found = license_of(proto, fetched.origin)
     return {
         "name": fetched.name,
         "path": fetched.path,
         "sha256": fetched.sha256(),
         "size_bytes": fetched.size_bytes(),
-        "opset": model_files.opset_of(fetched.load()),
+        "opset": model_files.opset_of(proto),
         "origin": dict(fetched.origin),
+        **({"license": found} if found else {}),
     }
 
 
@@ -92,10 +96,18 @@ def header(setup: RunSetup, workspace: Workspace, identity: Json) -> RunStarted:
         },
         settings=settings_json(setup),
         environment=environment(),
-        device=setup.device.describe(),
+        device=_device_json(setup),
         layers=tuple(workspace.layers),
         layer_inputs=layer_inputs(workspace.prepared.proto, workspace.layers),
     )
+
+
+def _device_json(setup: RunSetup) -> Json:
+    """The device; of several, the first, and all of them."""
+    described = [one.describe() for one in setup.devices]
+    if len(described) == 1:
+        return {**setup.device.describe(), **described[0]}
+    return {**described[0], "devices": described}
 
 
 def sequences_json(store: SampleStore) -> Json:

@@ -6,9 +6,8 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from seqto.assembly import rounded_weights
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
@@ -29,8 +28,9 @@ from seqto.record.events import (
     SchemesTried,
 )
 from seqto.records import CALIBRATION, Failure, Json, Layer, LayerError
+from seqto.schemes.part import PartScheme
 from seqto.schemes.scheme import FP32, Scheme
-from seqto.schemes.types import INT_TYPES, Arithmetic
+from seqto.schemes.types import INT_TYPES, S8, Arithmetic
 from seqto.search import choices, support
 from seqto.search.choices import Choices, NotOffered
 from seqto.search.latency_table import latency_table, profile_plans
@@ -38,11 +38,13 @@ from seqto.search.offered import has_attention
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Need
 from seqto.search.weight_error import weight_errors
+from seqto.study.fleet_devices import Fleet
+from seqto.study.round_weights import roundable_kinds
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.study import Study
 from seqto.study.warm_start import make_prior, take_knowledge
 from seqto.study.workspace import Workspace, add_variant
-from seqto.transforms.variants import BASE, variant_folder, variant_of
+from seqto.transforms.variants import BASE, variant_of
 
 
 def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
@@ -54,13 +56,15 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         ranking = analysis(setup, study, Plan.of(default))
         if settings.analysis.ranking == "damage":
             ranking = _by_damage(study, ranking, default)
-    if Need.WIDE_CHOICES in setup.strategy.needs:
-        study.rounding.ensure(BASE)
-        workspace.assembler.rounded.update(rounded_weights.load(variant_folder(workspace.folder)))
-    roundable = frozenset(workspace.assembler.rounded)
+    roundable = roundable_kinds(
+        workspace.prepared, study.rounding.kinds, workspace.assembler.statistics
+    )
     tested = study.state.int8_products
     exact = tested is not None and tested.result == EXACT
     menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
+    if settings.constraints.portable:
+        menu, dependent = _portable(menu, workspace)
+        refused += dependent
     _note_refusals(study, [*refused, *_stay_float(workspace.prepared.proto)])
     with_default = {n: tuple(dict.fromkeys((*c, default.get(n, FP32)))) for n, c in menu.items()}
     order = [row.layer for row in ranking] or list(with_default)
@@ -69,7 +73,8 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     default = _usable(default, usable)
     menu = {n: tuple(s for s in schemes if s in usable[n]) for n, schemes in menu.items()}
     sizes = {
-        (layer.name, scheme): workspace.assembler.bytes_of(layer, scheme)
+        # rounded for the output, weights take as many bytes
+        (layer.name, scheme): workspace.assembler.bytes_of(layer, scheme.without_output_rounding())
         for layer in workspace.layers
         for scheme in menu[layer.name]
     }
@@ -96,6 +101,28 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
 def _float_latency(study: Study) -> float | None:
     baseline = study.state.baseline
     return None if baseline is None or baseline.latency is None else baseline.latency.median
+
+
+def _portable(
+    menu: Choices, workspace: Workspace
+) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
+    """The menu without what the weights themselves show to saturate on some CPUs; and that.
+
+    The types have ruled out most of it; they do not tell of groups with several outputs.
+    """
+    kept: dict[str, tuple[Scheme, ...]] = {}
+    gone: dict[str, list[str]] = {}
+    for layer in workspace.layers:
+        schemes = menu[layer.name]
+        for scheme in schemes:
+            if scheme.weight is S8 and scheme.arithmetic is not Arithmetic.FLOAT:
+                part = cast(PartScheme, scheme).part(
+                    layer, workspace.assembler, input_scale=1.0, correct_bias=False
+                )
+                if part.may_saturate:
+                    gone.setdefault(str(scheme), []).append(layer.name)
+        kept[layer.name] = tuple(s for s in schemes if layer.name not in gone.get(str(s), ()))
+    return kept, [NotOffered(c, choices.NOT_PORTABLE, tuple(names)) for c, names in gone.items()]
 
 
 def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:
@@ -130,14 +157,16 @@ def _tried_menu(
         float_ops = {n.op_type for n in workspace.prepared.proto.graph.node}
 
         def added_ops(name: str, scheme: Scheme) -> frozenset[str]:
-            made = workspace.assembler.assemble(Plan.of({name: scheme})).data
+            plan = Plan.of({name: scheme.without_output_rounding()})
+            made = workspace.assembler.assemble(plan).data
             return frozenset(model_files.op_types(made) - float_ops)
 
         left, unsupported = support.supported_choices(
             workspace.layers,
             open_menu,
             order=order,
-            runs=study.runner.try_on_device,
+            # weights are rounded for the output later, of the transforms that are chosen
+            runs=lambda plan: study.runner.try_on_device(plan.with_nearest_rounding()),
             added_ops=added_ops,
         )
         for row in unsupported:
@@ -200,7 +229,7 @@ def offered_menu(
         c = setup.settings.constraints
         menu, refused = choices.all_choices(
             layers,
-            setup.device,
+            Fleet(setup.devices),
             choices.Constraints(**dataclasses.asdict(c)),
             weight_bytes={x.name: 4 * x.parameters for x in layers},
             only=[Scheme.parse(code) for code in setup.settings.search.menu],
@@ -241,7 +270,8 @@ def _profiles(
     for scheme, plan in profile_plans(workspace.layers, menu).items():
         if scheme in recorded:
             continue
-        if (found := study.runner.profile(plan, scheme=scheme)) is not None:
+        nearest = plan.with_nearest_rounding()
+        if (found := study.runner.profile(nearest, scheme=scheme)) is not None:
             recorded[scheme] = found
     feeds = workspace.feeds.first(CALIBRATION, 1)
     return latency_table(

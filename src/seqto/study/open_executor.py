@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from seqto.config import Settings
-from seqto.devices.device import LimitedDevice
+from seqto.devices.device import Device, LimitedDevice
 from seqto.execution.executor import Executor
 from seqto.execution.files import LocalFiles
 from seqto.execution.jobs import WorkerSetup
 from seqto.execution.local.executor import LocalExecutor
 from seqto.execution.ray.executor import ClusterSettings, RayCluster
 from seqto.model.files import external_files
+from seqto.study.fleet_devices import RunDevice
 from seqto.study.setup import RunSetup, labelled_task
 from seqto.study.workspace import Workspace
 from seqto.tasks.task import judges_one_output, portable_form
 
 
 @contextlib.contextmanager
-def open_executor(setup: RunSetup, workspace: Workspace) -> Iterator[Executor]:
-    """The executor that a run's settings ask for; its processes end with the block."""
-    device = setup.settings.device
+def open_executor(
+    setup: RunSetup, workspace: Workspace, on: RunDevice | None = None
+) -> Iterator[Executor]:
+    """The executor that a run's settings ask for; its processes end with the block.
+
+    `on`: another of the run's devices than the first.
+    """
+    used = on or setup.devices[0]
     worker, files = worker_setup(setup, workspace)
+    worker = dataclasses.replace(worker, device=used.json)
+    memory = used.settings.memory_mb
     limits: dict[str, Any] = {
-        "timeout_s": device.timeout_s,
-        "memory_bytes": None if device.memory_mb is None else device.memory_mb * 1_000_000,
+        "timeout_s": used.settings.timeout_s,
+        "memory_bytes": None if memory is None else memory * 1_000_000,
     }
     with contextlib.ExitStack() as stack:
         executor: Executor
@@ -36,8 +45,19 @@ def open_executor(setup: RunSetup, workspace: Workspace) -> Iterator[Executor]:
             cluster = setup.cluster or stack.enter_context(open_cluster(setup.settings))
             executor = cluster.executor(worker, files, **limits)
         else:
-            executor = LocalExecutor(worker, files, slots=_slots(setup), **limits)
+            slots, launcher = _slots(setup, used.device), used.settings.launcher
+            executor = LocalExecutor(worker, files, slots=slots, launcher=launcher, **limits)
         yield stack.enter_context(contextlib.closing(executor))
+
+
+@contextlib.contextmanager
+def open_others(setup: RunSetup, workspace: Workspace) -> Iterator[dict[str, Executor]]:
+    """The executors of a run's other devices, by their names."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            one.name: stack.enter_context(open_executor(setup, workspace, one))
+            for one in setup.others
+        }
 
 
 def open_cluster(settings: Settings) -> RayCluster:
@@ -93,8 +113,8 @@ def _relative(path: Path, root: Path) -> str:
     return path.resolve().relative_to(root.resolve()).as_posix()
 
 
-def _slots(setup: RunSetup) -> int:
+def _slots(setup: RunSetup, device: Device) -> int:
     wanted = setup.settings.search.jobs or os.cpu_count() or 1
-    if isinstance(setup.device, LimitedDevice):
-        return min(wanted, setup.device.max_workers or wanted)
+    if isinstance(device, LimitedDevice):
+        return min(wanted, device.max_workers or wanted)
     return wanted

@@ -9,12 +9,17 @@ from pathlib import Path
 
 from seqto.assembly.rounded_weights import INDEX_FILE
 from seqto.calibration.gram import columns_of
+from seqto.calibration.statistics import Statistics
 from seqto.errors import DeviceError
 from seqto.execution.executor import Executor, Handle, expect
 from seqto.execution.jobs import RoundWeights, WeightsRounded
 from seqto.files import write_file
-from seqto.model.prepare import open_prepared
+from seqto.model.prepare import Prepared, open_prepared
 from seqto.records import Failure, Json
+from seqto.schemes.types import INT_TYPES
+
+LARGEST_INPUT = 1e15  # beyond it, sums of squares may leave float's range
+
 
 SHARE_BYTES = 400_000_000  # of Gram matrices that one worker holds at a time
 
@@ -61,6 +66,27 @@ class Rounding:
     def _cancel(self, running: Iterable[Handle]) -> None:
         for handle in running:
             self.executor.cancel(handle)
+
+
+def roundable_kinds(
+    prepared: Prepared, kinds: Sequence[str], statistics: Statistics
+) -> frozenset[tuple[str, str]]:
+    """Return the layers and kinds of integers that can be rounded for the output.
+
+    Nothing is rounded for that: layers whose inputs are so large that their squares may leave
+    float's range are left out, and blocks are for matrices alone.
+    """
+    found: set[tuple[str, str]] = set()
+    for layer in prepared.layers:
+        if columns_of(layer, prepared) is None:
+            continue
+        known = statistics.ranges.get(layer.inputs[0], {})
+        ends = [abs(end) for pair in known.values() for end in pair]
+        if not all(end < LARGEST_INPUT for end in ends):  # also where one is not a number
+            continue
+        matrix = len(layer.weight_shape) == 2
+        found |= {(layer.name, kind) for kind in kinds if matrix or kind in INT_TYPES}
+    return frozenset(found)
 
 
 def shares(columns: Mapping[str, int], workers: int) -> list[list[str]]:

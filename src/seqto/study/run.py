@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from seqto.config import DeviceSettings
 from seqto.errors import ConfigError, JournalError
 from seqto.execution.executor import Executor
 from seqto.record.events import (
@@ -32,10 +34,11 @@ from seqto.study.finish import explain, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
-from seqto.study.open_executor import open_executor
+from seqto.study.meter import DIAGNOSIS_PHASE, REPORT_PHASE, TRIALS, Meter, MeteredExecutor
+from seqto.study.open_executor import open_executor, open_others
 from seqto.study.round_weights import Rounding
 from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
-from seqto.study.study import Budget, Study
+from seqto.study.study import Budget, DeviceRun, Study
 from seqto.study.timing import Timing
 from seqto.study.warm_start import check_graph
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
@@ -49,14 +52,23 @@ def run(setup: RunSetup) -> None:
         workspace, header = _open_workspace(setup, replay(journal.events), own)
         setup = dataclasses.replace(setup, task=task_for(setup, workspace))
         try:
-            with open_executor(setup, workspace) as executor:
-                study = _study(setup, journal, executor, workspace, began=began)
+            with (
+                open_executor(setup, workspace) as executor,
+                open_others(setup, workspace) as opened,
+            ):
+                meter = Meter(began)
+                metered = MeteredExecutor(executor, meter)
+                others = {name: MeteredExecutor(one, meter) for name, one in opened.items()}
+                study = _study(
+                    setup, journal, metered, workspace, others=others, began=began, meter=meter
+                )
                 if study.state.header is None:
                     study.append(header)
                 elif study.state.settings != header.settings:
                     study.append(SettingsChanged(header.settings))
                 reason = _steps(setup, study, workspace)
-                study.append(RunEnded(reason, round(time.monotonic() - began, 1)))
+                spent = meter.to_json(executor.slots)
+                study.append(RunEnded(reason, round(time.monotonic() - began, 1), spent))
         except KeyboardInterrupt:
             # a journal starts with its header: before it, nothing was begun
             if replay(journal.events).header is not None:
@@ -101,11 +113,22 @@ def _open_workspace(
 
 
 def _study(
-    setup: RunSetup, journal: Journal, executor: Executor, workspace: Workspace, *, began: float
+    setup: RunSetup,
+    journal: Journal,
+    executor: Executor,
+    workspace: Workspace,
+    *,
+    others: Mapping[str, Executor],
+    began: float,
+    meter: Meter,
 ) -> Study:
-    search, device = setup.settings.search, setup.settings.device
+    search = setup.settings.search
     goal = Goal.of(dataclasses.asdict(search))
-    throughput_batch = device.batch and (workspace.store.fixed_batch or device.batch)
+
+    def timing_of(device: DeviceSettings) -> Timing:
+        batch = device.batch and (workspace.store.fixed_batch or device.batch)
+        return Timing(device.threads, device.latency_s, batch)
+
     return Study(
         journal,
         executor,
@@ -113,7 +136,7 @@ def _study(
         task=setup.task,
         device=setup.device,
         budget=Budget(search.max_trials, search.max_minutes),
-        timing=Timing(device.threads, device.latency_s, throughput_batch),
+        timing=timing_of(setup.settings.device),
         racing=search.racing,
         race_objectives=(*search.objectives, *(goal.objectives if goal else ())),
         probes=probe_rows(setup),
@@ -126,10 +149,17 @@ def _study(
         ),
         listener=setup.listener,
         began=began,
+        meter=meter,
         judged=workspace.judged,
         labelled_task=labelled_task(setup),
         examples=MOST_EXAMPLES if setup.settings.analysis.examples else 0,
         batch=setup.settings.data.batch,
+        device_name=setup.devices[0].name,
+        others=[
+            DeviceRun(one.name, others[one.name], one.device, timing_of(one.settings))
+            for one in setup.others
+        ],
+        latency_of=search.latency_of,
     )
 
 
@@ -140,7 +170,8 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
         study.append(Finding(GUESS, setup.guess.sentence, (), figures))
     study.runner.baseline()
     if study.state.int8_products is None:
-        study.append(Int8ProductsTested(**check_saturation.ask(study.executor)))
+        executors = {one.name: one.executor for one in study.devices}
+        study.append(Int8ProductsTested(**check_saturation.ask_all(executors)))
     if study.state.baseline is None:
         references = study.runner.references
         study.append(
@@ -156,8 +187,11 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
     _note_objectives(setup, study)
     _refuse_score_bound(setup, study)
     space = make_space(setup, study, workspace)
+    study.meter.enter(TRIALS)
     reason = study.search(setup.strategy, space, seed=setup.settings.search.seed)
+    study.meter.enter(REPORT_PHASE)
     finish(study)
+    study.meter.enter(DIAGNOSIS_PHASE)
     explain(setup, study, space)
     return reason
 

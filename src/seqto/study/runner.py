@@ -116,8 +116,11 @@ class PlanRunner:
         batch_seconds: float = 0.15,
         labelled_task: Task | None = None,
         batch: int | None = None,
+        name: str = "",
     ) -> None:
+        """`name`: of the device, where there are several."""
         self.record, self.executor, self.store = record, executor, store
+        self.name = name
         self.task, self.device, self.judged = task, device, judged
         self.labelled_task = labelled_task or task
         self.judges_here = portable_form(task) is None  # workers send raw outputs then
@@ -209,11 +212,16 @@ class PlanRunner:
         reference = scoring.reference_from(
             self._task(split), split, decoded, labels=self.store.labels(split), about=about
         )
-        path = files.named(f"{WORK}/reference-{split}")
+        path = files.named(f"{WORK}/reference-{split}{self._suffix}")
         reference.save(path)
         for part in parts:
             files.discard(part)
         return SplitReference(files.put(path), scoring.Reference.load(path))
+
+    @property
+    def _suffix(self) -> str:
+        """For files of one device among several: other devices have files of the same split."""
+        return f"-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}" if self.name else ""
 
     def _task(self, split: str) -> Task:
         return self.labelled_task if split == LABELLED else self.task

@@ -53,6 +53,7 @@ class TrialMaker:
             same_as=twin.number if twin else None,
             note=note,
             node=str(done.node.get("name", "")),
+            may_saturate=model.may_saturate if model.content else None,
             graph=model.graph or (twin.graph if twin else ""),
         )
         if model.content:
@@ -65,7 +66,8 @@ def _model_of(done: Done) -> ModelMade:
     outcome = done.outcome
     if isinstance(outcome, Failure):
         note = done.note
-        return ModelMade(note.get("size_bytes", 0), note.get("sha256", ""), note.get("content", ""))
+        named = (note.get("size_bytes", 0), note.get("sha256", ""), note.get("content", ""))
+        return ModelMade(*named, tuple(note.get("may_saturate", ())))
     if isinstance(outcome, Evaluated | RawOutputs | Skipped):
         return outcome.model
     raise TypeError(f"{type(outcome).__name__} is no result of an evaluation")

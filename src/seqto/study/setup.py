@@ -25,8 +25,9 @@ from seqto.schemes.static_int import StaticInt
 from seqto.search.choices import Constraints, range_methods, rounded_kinds
 from seqto.search.offered import has_attention, offered
 from seqto.search.strategy import Need, Strategy
-from seqto.study.build_plugins import build_plugin, check_settings, with_fields
+from seqto.study.build_plugins import build_plugin, check_settings
 from seqto.study.bundles import wiring_of
+from seqto.study.fleet_devices import RunDevice, run_devices
 from seqto.study.guess_task import with_task
 from seqto.study.setup_data import (
     data_source,
@@ -63,6 +64,15 @@ class RunSetup:
     cluster: RayCluster | None = None  # shared with other runs; None: the run opens its own
     began: float | None = None  # of the command, where runs share its time; None: now
     guess: TaskGuess | None = None  # of the task, where nobody has named one
+    others: tuple[RunDevice, ...] = ()  # devices that trials are judged on besides the first
+    device_name: str = ""  # of the first device, where there are others
+
+    @property
+    def devices(self) -> tuple[RunDevice, ...]:
+        """All devices, the first one first."""
+        name = self.device_name or self.device.name
+        first = RunDevice(name, self.settings.device, self.device, self.device_json)
+        return first, *self.others
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
@@ -160,10 +170,7 @@ def make_setup(
         settings, guess = with_task(settings, fetched)
     check_settings(settings, task=task, strategy=strategy)
     preprocess = preprocess_of(settings, fetched)
-    device_json = {"kind": settings.device.kind, **settings.device.settings}
-    device = with_fields(
-        plugins.DEVICES, settings.device.kind, {}, settings.device.settings, section="device"
-    )
+    first, *others = run_devices(settings)
     chosen = task or build_plugin(settings, plugins.TASKS)
     if isinstance(chosen, TokenTask) and reads_texts(settings):
         chosen = chosen.for_tokenizer(tokenizer_table(settings, fetched))
@@ -175,13 +182,15 @@ def make_setup(
         data_source(settings, fetched, data, task=chosen),
         preprocess,
         chosen,
-        device,
-        device_json,
+        first.device,
+        first.json,
         strategy or build_plugin(settings, plugins.STRATEGIES),
         labelled_set(settings, chosen, preprocess),
         wiring,
         listener,
         guess=guess,
+        others=tuple(others),
+        device_name=first.name,
     )
 
 

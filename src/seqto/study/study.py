@@ -28,17 +28,21 @@ from seqto.record.events import (
     StepFailed,
     TrialFinished,
     TrialMeasured,
+    TrialTimed,
 )
 from seqto.record.journal import Journal
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import CALIBRATION, EVALUATION, LABELLED, REPORT, Failure, Json, Latency
+from seqto.records import EVALUATION, LABELLED, REPORT, WORST, Failure, Json, Latency
 from seqto.search.space import Space
 from seqto.search.strategy import Ask, Strategy
 from seqto.selection.objectives import LATENCY, can_race
 from seqto.selection.racing import beats, no_slower, rivals, saw_all_samples, total_of
 from seqto.selection.recommend import recommend
 from seqto.study.examples import described
+from seqto.study.fleet import FleetClock, FleetRunner
+from seqto.study.meter import PROBES, TRIALS, Meter
+from seqto.study.meter import TIMING as METER_TIMING
 from seqto.study.round_weights import Rounding
 from seqto.study.runner import OutOfBudget, PlanRunner
 from seqto.study.timing import Clock, Timing, with_footprint
@@ -57,6 +61,16 @@ class Budget:
 
 
 SEARCH_SHARE = 0.85  # of the time; the rest is for timing, held-out figures and the report
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRun:
+    """One device of a run: its workers, and how it is timed."""
+
+    name: str
+    executor: Executor
+    device: Device
+    timing: Timing
 
 
 class Study:
@@ -83,7 +97,12 @@ class Study:
         labelled_task: Task | None = None,
         examples: int = 0,
         batch: int | None = None,
+        device_name: str = "",
+        others: Sequence[DeviceRun] = (),
+        latency_of: str = WORST,
+        meter: Meter | None = None,
     ) -> None:
+        """`others`: further devices that every trial is judged on."""
         self.examples = examples  # of what changed, shown of the recommended trial
         self.journal, self.executor, self.store = journal, executor, store
         self.budget, self.listener = budget, listener
@@ -91,23 +110,38 @@ class Study:
         self.rounding = rounding
         self.began = time.monotonic() if began is None else began
         self.state = replay(journal.events)
+        self.before_s = self.state.elapsed_s  # of earlier calls
+        self.meter = meter or Meter(self.began)
         self.order: list[str] = []  # keys in the order they were asked
-        self.runner = PlanRunner(
-            self,
-            executor,
-            store,
-            task=task,
-            device=device,
-            judged=judged,
-            racing=racing and can_race(race_objectives),
-            timed=LATENCY.name in race_objectives,
-            probes=probes,
-            chunk=chunk,
-            batch_seconds=min(0.15, timing.seconds),
-            labelled_task=labelled_task,
-            batch=batch,
-        )
-        self.clock = Clock(executor, timing, seen=self.runner.note_node)
+
+        def runner_on(one: DeviceRun, *, name: str = "") -> PlanRunner:
+            return PlanRunner(
+                self,
+                one.executor,
+                store,
+                task=task,
+                device=one.device,
+                judged=judged,
+                racing=racing and can_race(race_objectives),
+                timed=LATENCY.name in race_objectives,
+                probes=probes,
+                chunk=chunk,
+                batch_seconds=min(0.15, timing.seconds),
+                labelled_task=labelled_task,
+                batch=batch,
+                name=name,
+            )
+
+        first = DeviceRun(device_name, executor, device, timing)
+        self.devices = (first, *others)
+        self.runner: PlanRunner | FleetRunner = runner_on(first)
+        self.clock: Clock | FleetClock = Clock(executor, timing, seen=self.runner.note_node)
+        if others:
+            clocks = {one.name: Clock(one.executor, one.timing) for one in self.devices}
+            self.runner = FleetRunner(
+                {one.name: runner_on(one, name=one.name) for one in self.devices}
+            )
+            self.clock = FleetClock(clocks, judged_by=latency_of)
 
     # ------------------------------------------------------------------------------ the record
 
@@ -123,6 +157,9 @@ class Study:
 
     def append(self, event: Event) -> None:
         """Record an event: the line is on the disk before the state and the listener know it."""
+        if isinstance(event, TrialFinished | TrialTimed) and event.at_s is None:
+            elapsed = self.before_s + time.monotonic() - self.began
+            event = dataclasses.replace(event, at_s=round(elapsed, 3))
         recorded = self.journal.append(event)
         self.state.apply(recorded)
         self.listener(recorded)
@@ -150,7 +187,8 @@ class Study:
         """Trials for the plans asked, in their order; recorded ones are not run again."""
         known = self.probed if ask.probe else self.trials
         notes = ask.notes or ("",) * len(ask.plans)
-        split = CALIBRATION if ask.probe else EVALUATION
+        # probes too: on the samples that weights were rounded for, they would look too good
+        split = EVALUATION
         fresh: dict[str, tuple[Plan, str]] = {}
         for plan, note in zip(ask.plans, notes, strict=True):
             if plan.key not in known:
@@ -166,17 +204,20 @@ class Study:
             self.order += [key for key in asked_now if key not in self.order]
             fresh = self._within_budget(fresh)
         if fresh:
+            phase = PROBES if ask.probe else TRIALS
+            earlier = [t for t in self.trials.values() if t.number < before and not ask.probe]
             self._round_for(p for p, _ in fresh.values())
-            self.runner.run(
-                fresh,
-                split=split,
-                probe=ask.probe,
-                numbers={} if ask.probe else self._numbers(fresh),
-                earlier=[] if ask.probe else [t for t in self.trials.values() if t.number < before],
-                conclude=lambda trial: self._conclude(trial, probe=ask.probe),
-                deadline=lambda: self.deadline,
-                not_below=foretold,
-            )
+            with self.meter.during(phase):
+                self.runner.run(
+                    fresh,
+                    split=split,
+                    probe=ask.probe,
+                    numbers={} if ask.probe else self._numbers(fresh),
+                    earlier=earlier,
+                    conclude=lambda trial: self._conclude(trial, probe=ask.probe),
+                    deadline=lambda: self.deadline,
+                    not_below=foretold,
+                )
         if ask.latency:
             asked = [p.key for p in ask.plans if p.key in known]
             self.time([k for k in asked if self._may_count(known[k], foretold.get(k), before)])
@@ -254,6 +295,10 @@ class Study:
         not be timed before is left out.
         """
         keys = self._one_a_graph(k for k in keys if not self.state.has_failed(TIMING, k))
+        with self.meter.during(METER_TIMING):
+            self._time_groups(keys, final=final)
+
+    def _time_groups(self, keys: Sequence[str], *, final: bool) -> None:
         for start in range(0, len(keys), self.clock.timing.group):
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]

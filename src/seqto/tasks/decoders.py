@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,9 +216,9 @@ def find_decoder(decode: str) -> Decoder:
 # ------------------------------------------------------------------------------------ small pieces
 
 
-def cells_of(size: Size) -> int:
-    """Return the number of cells of the three grids on an input of this size."""
-    return sum(math.ceil(size[0] / s) * math.ceil(size[1] / s) for s in STRIDES)
+def cells_of(size: Size, *, strides: Sequence[int] = STRIDES) -> int:
+    """Return the number of cells of grids on an input of this size."""
+    return sum(math.ceil(size[0] / s) * math.ceil(size[1] / s) for s in strides)
 
 
 def square_of(cells: int) -> Size | None:

@@ -32,7 +32,7 @@ NEXT, NEIGHBOUR = "next", "neighbour"
 MOST_BOXES = 30  # of one model in one picture
 MASK_SIDE = 96  # pixels that a mask is thinned to
 MOST_TEXT = 2000  # characters
-MOST_PLACES = 6  # of one text whose next tokens are shown
+MOST_PLACES = 4  # of one text whose next tokens are shown
 MOST_BEFORE = 60  # characters in front of such a place
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqto.tasks.decoders import Size
-from seqto.tasks.guess_decoder import Sides, guess_decoder
+from seqto.tasks.guess_decoder import DecoderGuess, Sides, guess_decoder, is_grid
 
 CLASSIFICATION, MULTI_LABEL, DETECTION = "classification", "multi-label", "detection"
 SEGMENTATION, DENSE = "segmentation", "dense"
@@ -15,6 +15,17 @@ TEXT_CLASSIFICATION, EMBEDDING = "text-classification", "embedding"
 LANGUAGE_MODEL = "language-model"
 LEAST_WORDS = 256  # of a vocabulary; fewer scores a token are classes of tokens
 COARSEST = 16  # a map with fewer than 1/16 of the input's rows is no mask
+LEAST_CLASSES = 5  # of a map without other evidence: 1 to 4 may be depth, flow, colours, opacity
+MOST_CLASSES = 256  # of a map; more channels are features
+CLASS_MAKERS = ("Softmax", "LogSoftmax", "Resize", "Upsample")  # the last step of class maps
+CLASS_WORDS = ("seg", "mask", "class", "logit", "prob", "label")
+VECTOR_MAKERS = ("LpNormalization", "BatchNormalization", "LayerNormalization")
+VECTOR_WORDS = ("embed", "feature", "descriptor")
+NO_BOXES = ("loc", "delta", "offset", "landm", "reg")  # names of what needs anchors to be boxes
+LEAST_BOXES = 21  # boxes and scores without a name that says so
+COCO_POSE_ROWS = 56  # 4 of a box, its score, 17 key points of 3 numbers
+BOX_TASKS = ("detect", "segment")  # names of tasks in an exporter's metadata that have boxes
+OTHER_TASKS = ("pose", "obb", "depth", "keypoints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +35,8 @@ class Tensor:
     shape: Sides
     dtype: str = "float32"
     made_by: str = ""  # the op type that makes it, "" where not known
+    selected: bool = False  # its rows are what NonMaxSuppression or TopK has left
+    names: tuple[str, ...] = ()  # of the axes that are left open, "" where an axis has none
 
     @property
     def floats(self) -> bool:
@@ -42,18 +55,38 @@ class TaskGuess:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def guess_task(inputs: Tensors, outputs: Tensors) -> TaskGuess:
-    """Return the task that fits; `dense` where nothing does. The sentence says what was seen."""
+def guess_task(inputs: Tensors, outputs: Tensors, *, said: str = "") -> TaskGuess:
+    """Return the task that fits; `dense` where none or several could. The sentence says why.
+
+    `said` is the task that the model's metadata name, "" where they name none.
+    """
+    name, first = next(iter(outputs.items()))
+    if said in OTHER_TASKS:
+        return TaskGuess(
+            DENSE,
+            f"the model's metadata name the task {said!r}, which has no kind here: taken for "
+            f"dense, the relative error of output {name!r} counts; task.kind names another",
+        )
     for rule in RULES:
         found = rule(inputs, outputs)
         if found is not None:
-            return found
-    name, first = next(iter(outputs.items()))
-    return TaskGuess(
+            return _with_others(found, outputs)
+    dense = TaskGuess(
         DENSE,
-        f"no known kind of task fits output {name!r} ({_sizes(first.shape)}): taken for dense, "
-        "the relative error of its numbers counts",
+        f"no known kind of task fits output {name!r} ({_sizes(first.shape)}) for certain: taken "
+        "for dense, the relative error of its numbers counts; task.kind names another",
     )
+    return _with_others(dense, outputs)
+
+
+def _with_others(guess: TaskGuess, outputs: Tensors) -> TaskGuess:
+    """Say how many outputs a task of one output leaves out."""
+    others = len(outputs) - 1
+    if guess.kind == DETECTION or not others:
+        return guess
+    what = "1 other output is" if others == 1 else f"{others} other outputs are"
+    sentence = f"{guess.sentence}; {what} not judged (task.output chooses)"
+    return TaskGuess(guess.kind, sentence, guess.settings)
 
 
 def picture_size(inputs: Tensors) -> Size | None:
@@ -74,7 +107,7 @@ def _detection(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     shapes = {name: tensor.shape for name, tensor in outputs.items()}
     known = size if all(size) else None
     found = guess_decoder(shapes, size=known)
-    if found is None:
+    if found is None or not _is_detector(found, outputs, known):
         return None
     settings: dict[str, Any] = {"decode": found.decoder}
     for key in ("classes", "box_format", "activation", "normalised"):
@@ -85,13 +118,35 @@ def _detection(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     return TaskGuess(DETECTION, found.sentence, settings)
 
 
+def _is_detector(found: DecoderGuess, outputs: Tensors, size: Size | None) -> bool:
+    """Whether nothing but a detector has such outputs, as far as shapes and names say."""
+    first = next(iter(outputs.values()))
+    if found.decoder == "nms":
+        return first.selected
+    if found.decoder == "boxes-scores":
+        boxes = {n: t for n, t in outputs.items() if t.shape[-1] == 4}
+        named = any("box" in n.lower() for n in boxes)
+        offsets = any(word in n.lower() for n in boxes for word in NO_BOXES)
+        cells = first.shape[1] or 0
+        return named or (not offsets and cells >= LEAST_BOXES and len(outputs) == 2)
+    if found.decoder == "yolov8":
+        rows, cells = (side or 0 for side in first.shape[1:])
+        if rows == COCO_POSE_ROWS:
+            return False
+        return is_grid(cells, size, one_grid=first.made_by == "Concat")
+    if found.decoder == "yolov5":
+        cells, rest = divmod(first.shape[1] or 0, 3)
+        return rest == 0 and is_grid(cells, size)
+    return True
+
+
 def _segmentation(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     """A map over the picture: one soft channel by Sigmoid, class numbers, or classes × H × W."""
     size = picture_size(inputs)
     name, first = next(iter(outputs.items()))
     maps = None if size is None else _map(first, size)
-    if maps is None:
-        return None
+    if maps is None or {t.shape for t in outputs.values() if len(t.shape) == 4} - {first.shape}:
+        return None  # maps of several scales are the heads of a detector, or features
     channels, layout = maps
     settings: dict[str, Any] = {"output": name}
     if layout != "NCHW":
@@ -104,22 +159,38 @@ def _segmentation(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
         words = f"a soft mask in {name!r} ({_sizes(first.shape)})"
         settings["decode"] = "mask"
         return TaskGuess(SEGMENTATION, f"taken for segmentation: {words}", settings)
-    # 3 channels are a picture again, 1 without Sigmoid is a depth map
-    if first.floats and channels not in (1, 3):
+    whole = _same_sides(first, inputs, layout=layout)
+    if first.floats and _are_classes(name, first, channels, whole=whole):
         words = f"{channels} classes in {name!r} ({_sizes(first.shape)})"
         settings["decode"] = "classes"
         return TaskGuess(SEGMENTATION, f"taken for segmentation: {words}", settings)
     return None
 
 
+def _are_classes(name: str, tensor: Tensor, channels: int, *, whole: bool) -> bool:
+    """Whether the channels of a map are scores of classes; `whole`: it is as large as the picture.
+
+    Three are a picture again and one is a depth map. A coarse map has key points or features as
+    often as classes, so its maker or its name must say so.
+    """
+    if channels in (1, 3) or channels > MOST_CLASSES:
+        return False
+    if tensor.made_by in CLASS_MAKERS or any(word in name.lower() for word in CLASS_WORDS):
+        return True
+    return whole and channels >= LEAST_CLASSES
+
+
 def _scores(_inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
-    """One axis of scores: labels apart from each other by Sigmoid, else one class of them."""
+    """One axis: a vector by its norm or its name, labels by Sigmoid, else scores of classes."""
     name, first = next(iter(outputs.items()))
     if not first.floats:
         return TaskGuess(CLASSIFICATION, f"taken for a classifier: integers in {name!r}")
     sides = [side for side in first.shape[1:] if side != 1]
-    if len(sides) != 1 or sides[0] is None:
+    if len(sides) != 1 or sides[0] is None or first.made_by == "Tanh":
         return None
+    if first.made_by in VECTOR_MAKERS or any(word in name.lower() for word in VECTOR_WORDS):
+        seen = f"vectors of {sides[0]} numbers in {name!r}"
+        return TaskGuess(EMBEDDING, f"taken for an embedding: {seen}", {"output": name})
     if first.made_by == "Sigmoid":
         return TaskGuess(
             MULTI_LABEL,
@@ -142,6 +213,23 @@ def _map(tensor: Tensor, size: Size) -> tuple[int, str] | None:
         ):
             return channels, layout
     return None
+
+
+def _same_sides(tensor: Tensor, inputs: Tensors, *, layout: str) -> bool:
+    """Whether a map has the picture's height and width, as numbers or as names."""
+    picture = next(t for t in inputs.values() if len(t.shape) == 4)
+    return _sides(tensor, layout) == _sides(picture, _layout(picture.shape)) != (None, None)
+
+
+def _sides(tensor: Tensor, layout: str) -> tuple[int | str | None, ...]:
+    """Return height and width; the name of an axis where its size is left open."""
+    names = tensor.names or ("",) * len(tensor.shape)
+    sides = [side or name or None for side, name in zip(tensor.shape, names, strict=True)]
+    return tuple(sides[-2:] if layout == "NCHW" else sides[-3:-1])
+
+
+def _layout(shape: Sides) -> str:
+    return "NCHW" if shape[1] in (1, 3) else "NHWC"
 
 
 def _covers(side: int | None, whole: int) -> bool:

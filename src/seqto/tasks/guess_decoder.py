@@ -130,6 +130,20 @@ def anchors_of(cells: int, size: Size | None) -> int | None:
     return None
 
 
+GRIDS = ((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64), (16, 32))  # strides of YOLO's heads
+LARGEST_SIDE = 2048  # of a square input that is looked for
+
+
+def is_grid(cells: int, size: Size | None, *, one_grid: bool = False) -> bool:
+    """Whether a detector's grids on an input of this size have so many cells.
+
+    Without a size any square will do. With `one_grid` a single grid is enough.
+    """
+    strides = GRIDS + (((4,), (8,), (16,), (32,)) if one_grid else ())
+    sizes = [size] if size else [(side, side) for side in range(32, LARGEST_SIDE + 1, 32)]
+    return any(cells == cells_of(one, strides=grid) for one in sizes for grid in strides)
+
+
 def _one(sides: Sides) -> bool:
     return all(side == 1 for side in sides)
 

@@ -7,6 +7,13 @@ from collections.abc import Sequence
 
 from seqto.transforms.editable_model import EditableModel, Floats, Weighted
 
+SUFFIX = "/smooth"  # of the name of an inserted Mul
+
+
+def inserted_name(node: str) -> bool:
+    """Return whether a node has the name of an inserted Mul."""
+    return node.rstrip("_").endswith(SUFFIX)
+
 
 def insert_factors(draft: EditableModel, layers: Sequence[Weighted], factors: Floats) -> None:
     """Multiply the channels of the input that all `layers` read, for these layers only.
@@ -30,7 +37,7 @@ def insert_factors(draft: EditableModel, layers: Sequence[Weighted], factors: Fl
     draft.insert_mul(
         node,
         index,
-        name=f"{first.name}/smooth",
+        name=first.name + SUFFIX,
         factors=factors.reshape(shape),
         beside=beside,
     )

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,13 +39,23 @@ class Ticket:
 class Child:
     """One worker process as main sees it."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, launcher: Sequence[str] = ()) -> None:
+        """`launcher`: a command that the worker is started through, before its own command."""
         ours, theirs = socket.socketpair()
         sentry_fd, self._lifeline_fd = os.pipe()  # nothing is written: its end is the message
         self.output_fd, stderr_fd = os.pipe()
         os.set_blocking(self.output_fd, False)
-        command = [sys.executable, "-P", "-u", "-m", "seqto.execution.local.pool", target]
+        command = [
+            *launcher,
+            sys.executable,
+            "-P",
+            "-u",
+            "-m",
+            "seqto.execution.local.pool",
+            target,
+        ]
         command += [str(theirs.fileno()), str(sentry_fd), str(os.getpid())]
+        command += ["launched"] if launcher else []
         try:
             self._process = subprocess.Popen(
                 command,

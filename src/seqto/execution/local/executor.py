@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from seqto.execution.executor import CANCELLED, Done, Handle
@@ -39,6 +39,7 @@ class LocalExecutor:
         timeout_s: float = 120.0,
         memory_bytes: int | None = None,
         target: str | None = None,
+        launcher: Sequence[str] = (),
     ) -> None:
         """`target`: "package.module:function" that handles jobs in place of a worker."""
         self.slots, self.files = slots, files
@@ -49,6 +50,7 @@ class LocalExecutor:
             size=size,
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
+            launcher=launcher,
         )
         self._pool = self._new_pool(slots)
         self._queue: deque[_Queued] = deque()

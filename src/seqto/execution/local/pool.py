@@ -27,7 +27,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from seqto import errors
 from seqto.errors import DeviceError, SeqtoError
@@ -51,6 +51,7 @@ class Pool:
         timeout_s: float = 120.0,  # a job's longest silence: every message starts it anew
         setup_timeout_s: float = 300.0,
         memory_bytes: int | None = None,  # per worker with its descendants, mapped files left out
+        launcher: Sequence[str] = (),  # a command that workers are started through
     ) -> None:
         if size < 1:
             raise ValueError(f"a pool of {size} workers")
@@ -60,6 +61,7 @@ class Pool:
         self._timeout_s = timeout_s
         self._setup_timeout_s = setup_timeout_s
         self._memory_bytes = memory_bytes
+        self._launcher = tuple(launcher)
         self._selector = selectors.DefaultSelector()
         self._workers: list[Child] = []
         self._queue: deque[Ticket] = deque()
@@ -162,7 +164,7 @@ class Pool:
             if ticket.stopping:
                 self._send(worker, "stop")
         while starting < len(self._queue) and len(self._workers) < self.size:
-            worker = Child(self._target)
+            worker = Child(self._target, launcher=self._launcher)
             self._workers.append(worker)
             self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)
             self._selector.register(worker.output_fd, selectors.EVENT_READ, worker)
@@ -311,4 +313,5 @@ if __name__ == "__main__":
         channel_fd=int(sys.argv[2]),
         sentry_fd=int(sys.argv[3]),
         main_pid=int(sys.argv[4]),
+        launched=sys.argv[5:] == ["launched"],
     )

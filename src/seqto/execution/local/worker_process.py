@@ -57,12 +57,17 @@ class Channel:
 Handler = Callable[[Json, Channel], Json]
 
 
-def serve(target: str, *, channel_fd: int, sentry_fd: int, main_pid: int) -> None:
-    """The life of a worker: set up once, then one job after the other until main hangs up."""
-    if os.getpgrp() != os.getpid():
+def serve(
+    target: str, *, channel_fd: int, sentry_fd: int, main_pid: int, launched: bool = False
+) -> None:
+    """The life of a worker: set up once, then one job after the other until main hangs up.
+
+    `launched`: through a command that may stay between main and this process; the group is its.
+    """
+    if os.getpgrp() != os.getpid() and not launched:
         raise SystemExit("a worker is started by seqto itself")
     _post_sentry(sentry_fd)
-    _die_with_main(main_pid)
+    _die_with_main(None if launched else main_pid)
     stream = socket.socket(fileno=channel_fd)
     stream.set_inheritable(False)  # main must see the end of this process, not of its children
     wire = Wire(stream)
@@ -153,9 +158,12 @@ def _post_sentry(pipe_fd: int) -> None:
     raise SystemExit(1)
 
 
-def _die_with_main(main_pid: int) -> None:
-    """Linux: the kernel kills this process when main's thread ends; the sentry does the rest."""
+def _die_with_main(main_pid: int | None) -> None:
+    """Linux: the kernel kills this process when main's thread ends; the sentry does the rest.
+
+    None: behind a launcher main may not be the parent, and the sentry alone sees its end.
+    """
     with contextlib.suppress(AttributeError, OSError):  # other systems have the sentry alone
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != main_pid:  # main exited before prctl was called
+    if main_pid is not None and os.getppid() != main_pid:  # main exited before prctl was called
         _kill_own_group()

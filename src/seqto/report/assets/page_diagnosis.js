@@ -100,20 +100,24 @@ function drawSkipped(rows) {
   }) : null);
 }
 
-// What is known of one layer: shown above the map when it is clicked there.
-function drawLayerFindings(report, view, hooks) {
-  const box = byId("layer-findings");
-  const layer = view.layer === null ? null : report.layers[view.layer];
-  box.hidden = !layer;
-  if (!layer) return;
+// What is known of one layer: shown when it is clicked in the map or in the graph.
+function layerDetails(report, view, layer, close) {
   const row = report.diagnosis?.layers.find((r) => r.layer === layer.name);
   const causes = (report.diagnosis?.causes ?? []).filter((c) => c.layers.includes(layer.name));
   const pins = view.pins.map(report.trial).filter(Boolean);
-  fill("layer-findings",
-    el("button", { type: "button", class: "close", "aria-label": "Close", click: () => hooks.showLayer(null) }, "×"),
-    el("strong", {}, layer.name), " ", el("small", {}, layer.op_type + (layer.depthwise ? ", depthwise" : "") + ", " + size(4 * layer.parameters) + " as float"),
+  const bytes = layer.parameters ? size(4 * layer.parameters) + " as float" : "no weights";
+  return [
+    el("button", { type: "button", class: "close", "aria-label": "Close", click: close }, "×"),
+    el("strong", {}, layer.name), " ", el("small", {}, layer.op_type + (layer.depthwise ? ", depthwise" : "") + ", " + bytes),
     el("p", {}, ...pins.flatMap((t, i) => ["AB"[i] + ", trial " + t.number + ": ", schemeChip(report, report.schemeAt(t, layer.index)), " "])),
     row ? el("p", {}, "damage " + percent(row.damage) + "; error on the device " + percent(row.device_err) + ", in exact arithmetic " + percent(row.exact_err) +
       (row.cure ? "; cure: " + row.cure + (row.cured_err === null ? "" : " (" + percent(row.cured_err) + ")") : "")) : null,
-    causes.length ? el("ul", {}, ...causes.map((c) => el("li", {}, whole(c.message)))) : el("p", { class: "hint" }, row?.causes.length ? null : "No cause was found that names this layer."));
+    causes.length ? el("ul", {}, ...causes.map((c) => el("li", {}, whole(c.message)))) : el("p", { class: "hint" }, row?.causes.length ? null : "No cause was found that names this layer."),
+  ].filter(Boolean);
+}
+
+function drawLayerFindings(report, view, hooks) {
+  const layer = view.layer === null ? null : report.layers[view.layer];
+  byId("layer-findings").hidden = !layer;
+  if (layer) fill("layer-findings", ...layerDetails(report, view, layer, () => hooks.showLayer(null)));
 }

@@ -107,7 +107,7 @@ function metric(objective) {
 }
 
 // hues beside the written code, so that colour never stands alone
-const HUES = { fp32: "#8b949e", fp16: "#56b4e9", static: "#e69f00", dynamic: "#cc79a7", weight: "#009e73" };
+const HUES = { fp32: "#8b949e", fp16: "#56b4e9", static: "#e69f00", dynamic: "#cc79a7", weight: "#009e73", nbit: "#9b59d0" };
 
 function decode(data) {
   for (const objective of data.objective_table) METRICS[objective.name] = metric(objective);

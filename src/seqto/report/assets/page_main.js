@@ -7,6 +7,7 @@ const darkMedia = window.matchMedia("(prefers-color-scheme: dark)");
 const view = {
   x: "size", y: "loss", intervals: true, frontOnly: false, stretch: false, compareAll: false,
   zoom: "trials", layer: null, pins: [], chosen: false, pick: null, filter: "", onlyFront: false, dark: darkMedia.matches,
+  graph: { colour: "scheme", query: "", scale: null, focus: 0, chosen: null },
   trialSort: { key: "number", down: false }, layerSort: { key: "index", down: false },
 };
 
@@ -35,6 +36,10 @@ const hooks = {
     drawLayerFindings(report, view, hooks);
     if (index !== null) byId("layers").scrollIntoView({ block: "start" });
     else document.querySelector('#layer-table [data-layer-button="' + held + '"]')?.focus({ preventScroll: true });
+  },
+  showNode(index) {
+    view.graph.chosen = index;
+    drawNodeDetails(report, view, hooks);
   },
   sort(which, key) {
     const now = view[which];
@@ -79,14 +84,26 @@ function drawPins() {
         t.note ? [el("dt", {}, "note"), el("dd", {}, t.note)] : null))));
 }
 
+// Long sections are drawn once the rest of the page can be used, and again only if they were drawn.
+const LONG = [drawGraph, drawLayers, drawLayerFindings, drawTrials];
+let drawnLong = false;
+
 function drawPinned() {
   drawFront(report, view, hooks);
   drawPickTable(report, view, hooks);
   drawPins();
   drawCompare(report, view);
-  drawLayers(report, view, hooks);
-  drawLayerFindings(report, view, hooks);
-  drawTrials(report, view, hooks);
+  if (drawnLong) for (const part of LONG) part(report, view, hooks);
+}
+
+// One section at a time, so that a click in between is answered.
+async function drawLong() {
+  for (const part of LONG) {
+    await new Promise((go) => setTimeout(go));
+    part(report, view, hooks);
+  }
+  drawnLong = true;
+  document.documentElement.dataset.complete = "true";
 }
 
 function draw() {
@@ -102,6 +119,7 @@ function draw() {
   drawPinned();
   drawObjectives(report);
   drawDiagnosis(report, hooks);
+  drawRunTime(report);
   drawFailures(report);
   drawSettings(report);
 }
@@ -169,13 +187,14 @@ function wire() {
   byId("copy").addEventListener("click", copyCommand);
   byId("theme").addEventListener("click", () => { setDark(!view.dark); drawFront(report, view, hooks); });
   darkMedia.addEventListener("change", (event) => { setDark(event.matches); drawFront(report, view, hooks); });
+  wireGraph(view, hooks);
   let width = window.innerWidth;
   let waiting = 0;
   window.addEventListener("resize", () => {
     if (window.innerWidth === width) return; // a phone's address bar changes the height only
     width = window.innerWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(() => { drawFront(report, view, hooks); drawObjectives(report); drawDiagnosis(report, hooks); }, 120);
+    waiting = setTimeout(() => { drawFront(report, view, hooks); drawObjectives(report); drawDiagnosis(report, hooks); drawRunTime(report); if (drawnGraph) scaleGraph(view); }, 120);
   });
 }
 
@@ -205,4 +224,5 @@ setDark(view.dark);
 wire();
 draw();
 document.documentElement.dataset.ready = "true";
+drawLong();
 if (document.documentElement.dataset.live === "true") poll(null);

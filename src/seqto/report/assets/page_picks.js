@@ -46,7 +46,7 @@ function drawRecommendation(report, view) {
     type: "button", "data-pick": r.picks[0], "aria-pressed": String(r.trial === view.pick),
     click: () => { view.pick = r.trial; drawRecommendation(report, view); byId("picks").querySelector('[aria-pressed="true"]').focus(); },
   }, r.title + ": trial " + r.trial)));
-  byId("pick-question").textContent = row ? whole(row.question + (row.given_up ? ": " + row.given_up : "")) + "." : "";
+  byId("pick-question").textContent = row ? whole(row.question + (row.given_up ? ": " + row.given_up : "") + (row.holds ? "; " + row.holds : "")) + "." : "";
   byId("command-box").hidden = !trial;
   byId("command-title").textContent = row ? "To get this model (" + row.title + "):" : "";
   byId("command").textContent = row ? report.commands[row.picks[0]] : "";
@@ -71,7 +71,8 @@ function pickColumns(report, view, hooks) {
   return [
     { key: "pin", title: "pin", cell: of((t) => pinButton(t, view, hooks, "picks")) },
     { key: "title", title: "pick", class: "name", cell: (r) => [el("strong", {}, r.title), r.question ? el("small", {}, " " + whole(r.question)) : null,
-      r.given_up ? el("small", {}, el("em", {}, whole(r.given_up))) : null] },
+      r.given_up ? el("small", {}, el("em", {}, whole(r.given_up))) : null,
+      r.holds ? el("small", {}, whole(r.holds)) : null] },
     { key: "trial", title: "trial", number: true, cell: (r) => r.trial ?? NONE },
     held ? { key: "held", title: "held-out changed (95 %)", number: true, cell: of((t) => interval(t.report_split?.loss)) } : null,
     { key: "search", title: held ? "in search" : "changed in search (95 %)", number: true, cell: of((t) => (held ? percent(t.loss?.value) : interval(t.loss))) },

@@ -1,10 +1,12 @@
 """Damage of every (layer, scheme) quantized alone, from as few short runs as will do.
 
-Models of some fifty layers are probed one (layer, scheme) at a time. With several hundred layers
-that takes longer than all trials together, and most of it is spent on layers that hardly matter:
-there, groups of neighbours are quantized together, and only groups that hurt are taken apart.
-Errors of different layers add up as squares, so a group's damage is the sum of its layers', up to
-tensors that two of them touch; in a group that is left whole each layer gets the same share of it.
+Each layer is quantized alone as the uniform plan has it, and with four bits where it may have them.
+What rounds weights alone to eight bits hardly matters in most layers: there, groups of neighbours
+are quantized together, and only groups that hurt are taken apart. With several hundred layers all
+schemes are probed so. Errors of different layers add up as squares, so a group's damage is the sum
+of its layers', up to tensors that two of them touch. A layer's damage is its own output's error
+times how much of that reaches the model's output: the second is the same for all of its schemes, so
+that in a group that is left whole layers share by what they did under the scheme probed first.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
+
 from seqto.assembly.plan import Plan
 from seqto.schemes.scheme import Scheme
+from seqto.schemes.types import Arithmetic
 from seqto.search.space import Space
 from seqto.search.strategies.derived_noise import is_derived
 from seqto.search.strategies.noise_model import derived_from, is_static
@@ -25,6 +30,8 @@ PROBE_BATCH = 64
 MOST_SINGLE = 400  # probes: where it would take more, groups are probed
 GROUP = 16  # layers in the largest group; each is taken apart into four
 PARTS = 4
+EIGHT = 8  # bits
+SURPRISE = 3.0  # times what another scheme's damage lets expect: such a group is taken apart
 RESOLUTION = 0.02  # of the uniform plan's damage: groups that do less are left whole
 
 Damages = dict[tuple[str, Scheme], float]
@@ -43,15 +50,32 @@ def probe(
     """
     families = _wanted(space)
     found: Damages = {p: known[p] for f in families for p in f.items() if p in known}
-    wanted = [{n: s for n, s in f.items() if (n, s) not in found} for f in families]
-    if sum(len(family) for family in wanted) <= MOST_SINGLE:
-        pairs = [pair for family in wanted for pair in family.items()]
-        losses = yield from damages([float_model.with_schemes({n: s}) for n, s in pairs])
-        return found | dict(zip(pairs, losses, strict=True))
-    for family in wanted:
-        alone = yield from probe_groups(float_model, family, resolution=RESOLUTION * uniform_damage)
+    left = [{n: s for n, s in f.items() if (n, s) not in found} for f in families]
+    few = sum(len(family) for family in left) <= MOST_SINGLE
+    grouped = [f for f in left if f and (not few or _hardly_hurts(f))]
+    single = [pair for f in left if f not in grouped for pair in f.items()]
+    losses = yield from damages([float_model.with_schemes({n: s}) for n, s in single])
+    found |= dict(zip(single, losses, strict=True))
+    resolution = RESOLUTION * uniform_damage
+    for family in grouped:
+        first = {name: found[name, s] for name, s in families[0].items() if (name, s) in found}
+        alone = yield from probe_groups(
+            float_model,
+            family,
+            resolution=resolution,
+            size=PARTS if few else GROUP,
+            expected=first or None,
+        )
         found |= {(name, family[name]): damage for name, damage in alone.items()}
     return found
+
+
+def _hardly_hurts(family: Mapping[str, Scheme]) -> bool:
+    """Whether a family rounds weights alone, to eight bits: activations and sums stay floats."""
+    return all(
+        s.arithmetic is Arithmetic.FLOAT and s.weight is not None and s.weight.bits >= EIGHT
+        for s in family.values()
+    )
 
 
 def damages(plans: Sequence[Plan]) -> Generator[Ask, Answers, list[float]]:
@@ -64,24 +88,60 @@ def damages(plans: Sequence[Plan]) -> Generator[Ask, Answers, list[float]]:
 
 
 def probe_groups(
-    float_model: Plan, schemes: Mapping[str, Scheme], *, resolution: float
+    float_model: Plan,
+    schemes: Mapping[str, Scheme],
+    *,
+    resolution: float,
+    size: int = GROUP,
+    expected: Mapping[str, float] | None = None,
 ) -> Generator[Ask, Answers, dict[str, float]]:
-    """Return each layer's damage; those of a group that does no more than `resolution` share it."""
+    """Return each layer's damage; those of a group that is left whole share it.
+
+    A group that does no more than `resolution` is left whole. `expected`: the layers' damage under
+    another scheme, which tells how much of a layer's error reaches the output. With it, layers
+    share by that, and only groups are taken apart that do SURPRISE times what it lets expect.
+    """
     names = list(schemes)
-    groups = [names[i : i + GROUP] for i in range(0, len(names), GROUP)]
+    groups = [names[i : i + size] for i in range(0, len(names), size)]
+    shares = _Shares(expected or {})
     found: dict[str, float] = {}
+    rate: float | None = None
     while groups:
         losses = yield from damages(
             [float_model.with_schemes({n: schemes[n] for n in group}) for group in groups]
         )
+        if rate is None:
+            rates = [loss / shares.whole(g) for g, loss in zip(groups, losses, strict=True)]
+            rate = float(np.median(rates))
         hurting = []
         for group, damage in zip(groups, losses, strict=True):
-            if damage > resolution and len(group) > 1:
+            usual = SURPRISE * rate * shares.whole(group) if expected else 0.0
+            if damage > max(resolution, usual) and len(group) > 1:
                 hurting.append(group)
             else:
-                found |= dict.fromkeys(group, damage / len(group))
+                found |= shares.split(group, damage)
         groups = [part for group in hurting for part in _parts(group)]
     return found
+
+
+class _Shares:
+    """How the layers of a group share its damage: by what is expected of them, else equally."""
+
+    def __init__(self, expected: Mapping[str, float]) -> None:
+        known = [x for x in expected.values() if x > 0]
+        self._usual = float(np.median(known)) if known else 1.0
+        self._expected = expected
+
+    def of(self, name: str) -> float:
+        # one that has done nothing may do something under another scheme
+        return max(self._expected.get(name, self._usual), 1e-3 * self._usual)
+
+    def whole(self, group: Sequence[str]) -> float:
+        return sum(map(self.of, group))
+
+    def split(self, group: Sequence[str], damage: float) -> dict[str, float]:
+        whole = self.whole(group)
+        return {name: damage * self.of(name) / whole for name in group}
 
 
 def _parts(group: list[str]) -> list[list[str]]:

@@ -24,12 +24,15 @@ from typing import Any, Protocol
 from seqto.errors import ModelError
 from seqto.files import replacing
 from seqto.model.files import external_files, sha256_of_file
+from seqto.model.license import license_of_card
 from seqto.model.sources.hub.client import HubCache, OnlineHub, import_library
 from seqto.model.sources.hub.config import CONFIG_NAMES, read_preprocess
 from seqto.model.sources.hub.spec import Listing, choose_files, is_safe_name, name_model, parse_spec
 from seqto.model.sources.hub.text_config import find_files, read_text_config
 from seqto.model.sources.source import Fetched
 from seqto.records import Json
+
+CARD = "README.md"
 
 
 class Client(Protocol):
@@ -112,6 +115,9 @@ def _fetch_one(client: Client, listing: Listing, file: str, *, revision: str) ->
     }
     if text is not None:
         origin["taken"] = text["taken"]
+    if CARD in listing.files:
+        stated = license_of_card(client.download(listing, CARD))
+        origin |= {"license": stated} if stated else {}
     if data:
         path = _copy_plainly({**data, file: path}, file=file, commit=listing.commit)
     client.note(listing, revision)

@@ -160,7 +160,7 @@ class OnlineHub:
         from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalEntryNotFoundError
 
         try:
-            with _silent():
+            with silent():
                 yield
         except HfHubHTTPError as error:
             raise ModelError(self._refusal(error, repo, revision=revision)) from error
@@ -248,7 +248,7 @@ def import_library() -> Any:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """No progress bars and no log lines of the library's own while we use it."""
     from huggingface_hub import constants, utils
     from huggingface_hub.utils import logging

@@ -55,6 +55,7 @@ class Knowledge:
     layers: tuple[Layer, ...]
     ranges: Mapping[str, tuple[float, float]]
     damage: Mapping[tuple[str, Scheme], float]
+    shared: frozenset[tuple[str, Scheme]]  # probed in a group, whose damage they share
     float_model: Plan
     kept_float: tuple[str, ...]
     int8_products: str | None
@@ -74,6 +75,7 @@ class Knowledge:
             "layers": [layer.to_json() for layer in self.layers],
             "ranges": {name: list(pair) for name, pair in self.ranges.items()},
             "damage": damage,
+            "shared": sorted([layer, str(scheme)] for layer, scheme in self.shared),
             "float_model": list(self.float_model.transform_codes),
             "kept_float": list(self.kept_float),
             "int8_products": self.int8_products,
@@ -104,6 +106,7 @@ class Knowledge:
                     for layer, by in data["damage"].items()
                     for code, value in by.items()
                 },
+                shared=frozenset((n, Scheme.parse(code)) for n, code in data["shared"]),
                 float_model=Plan.of({}, data["float_model"]),
                 kept_float=tuple(data["kept_float"]),
                 int8_products=data["int8_products"],
@@ -143,12 +146,14 @@ def knowledge_of(state: RunState, folder: Path) -> Knowledge:
         raise ConfigError(f"{shown(folder)} has no header yet: nothing is known of its model")
     header = state.header
     float_model = _float_model(state.probes.values())
+    probed = _probed(state.probes.values(), float_model)
     return Knowledge(
         source=str(folder),
         model={key: header.model.get(key) for key in ("name", "sha256")},
         layers=tuple(header.layers),
         ranges=_ranges(folder),
-        damage=_damage(state.probes.values(), float_model),
+        damage={pair: value for pair, (_, value) in probed.items()},
+        shared=frozenset(pair for pair, (count, _) in probed.items() if count > 1),
         float_model=float_model,
         kept_float=_kept_float(state),
         int8_products=state.int8_products.result if state.int8_products else None,
@@ -181,8 +186,10 @@ def _float_model(probes: Iterable[Trial]) -> Plan:
     return counts.most_common(1)[0][0] if counts else Plan()
 
 
-def _damage(probes: Iterable[Trial], float_model: Plan) -> dict[tuple[str, Scheme], float]:
-    """Damage of single layers; those that were probed in a group share its damage."""
+def _probed(
+    probes: Iterable[Trial], float_model: Plan
+) -> dict[tuple[str, Scheme], tuple[int, float]]:
+    """(layers that were probed together, damage of each) of single layers."""
     found: dict[tuple[str, Scheme], tuple[int, float]] = {}
     for trial in probes:
         count = len(trial.plan.schemes)
@@ -193,7 +200,7 @@ def _damage(probes: Iterable[Trial], float_model: Plan) -> dict[tuple[str, Schem
         for pair in trial.plan.schemes:
             if pair not in found or count < found[pair][0]:
                 found[pair] = (count, damage_of(trial) / count)
-    return {pair: value for pair, (_, value) in found.items()}
+    return found
 
 
 def _kept_float(state: RunState) -> tuple[str, ...]:

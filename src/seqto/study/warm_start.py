@@ -81,7 +81,8 @@ def make_prior(study: Study, workspace: Workspace, space: Space, known: Knowledg
         _say(study, f"sensitivities do not apply: treatment {codes} is not at hand")
         return Prior(plans, kept_float=known.kept_float)
     damage = _holding(study, workspace, space, known)
-    scale = _probed_again(study, known.float_model, damage) if damage else None
+    alone = {pair: value for pair, value in damage.items() if pair not in known.shared}
+    scale = _probed_again(study, known.float_model, alone) if alone else None
     if scale is None:
         return Prior(plans, {}, known.float_model, known.kept_float)
     scaled = {pair: value * scale for pair, value in damage.items()}

@@ -19,7 +19,7 @@ from seqto.cli.main import main
 from seqto.data.splits import split_rows
 from seqto.devices.bundle import BundleDevice
 from seqto.devices.ort import Ort
-from seqto.errors import ConfigError
+from seqto.errors import ConfigError, ModelError
 from seqto.model.wiring import Wiring
 from seqto.selection.recommend import recommend
 from seqto.tasks.edit_distance import edit_distance
@@ -222,6 +222,12 @@ def test_the_dry_run_names_the_parts(tmp_path: Path, capsys: pytest.CaptureFixtu
             "",
             r"\[task.encoder\] is set, but model.bundle has only",
         ),
+        (
+            'encoder = "tiny-encoder.onnx"',
+            'encoder = "tiny-encoder.onnx"\nbanana = "tiny-decoder.onnx"',
+            "model.bundle.banana is no component",
+        ),
+        ('start = "<s>"', "start = 1000000", "the float model does not run on the first samples"),
         ('ids = "ids"', 'ids = "idz"', "task.encoder.ids = 'idz' is none of"),
     ],
 )
@@ -231,7 +237,7 @@ def test_what_does_not_fit_is_one_line(
     text = CONFIG.replace(before, after)
     if "classification" in text:
         text = text[: text.index("start =")] + text[text.index("[data]") :]
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, ModelError), match=message):
         seqto.tune(config=write_run(tmp_path, text=text), out=tmp_path / "run")
 
 

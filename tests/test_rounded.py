@@ -21,6 +21,7 @@ from seqto.model.files import save
 from seqto.model.prepare import Prepared, open_prepared, prepare
 from seqto.records import Failure
 from seqto.schemes.block_rounding import BlockForm
+from seqto.schemes.scheme import Scheme
 from seqto.study import round_weights
 from seqto.testing.fakes import FakeExecutor
 from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, variant_folder
@@ -149,3 +150,38 @@ def test_what_is_no_single_matrix_is_left_to_the_nearest() -> None:
     prepared = prepare(net.model({"x": ["N", 4, 6, 6]}, {"y": ["N", 4, 6, 6]}))
     found = [gram.columns_of(x, prepared) for x in prepared.layers if x.weight]
     assert found == [None, None, 4]
+
+
+def test_placeholders_take_the_bytes_of_what_is_rounded_later(tmp_path: Path) -> None:
+    prepared = a_variant(tmp_path)
+    kinds = ("s8", "b4")
+    assembler = open_assembler(variant_folder(tmp_path))
+    sized = Assembler(prepared, assembler.statistics)
+    found = rounded_weights.round_layers(
+        prepared, feeds, prepared.layers[:1], kinds, constants=assembler
+    )
+    layer = prepared.layers[0]
+    assembler.rounded = dict(found)
+    sized.rounded = rounded_weights.placeholders(layer, kinds, sized)
+    assert set(found) == set(sized.rounded)
+    for code in ("weight-s8-channel-round-output", "weight-b4-channel-round-output"):
+        scheme = Scheme.parse(code)
+        assert sized.bytes_of(layer, scheme) == assembler.bytes_of(layer, scheme)
+
+
+def test_what_can_be_rounded_is_known_before(tmp_path: Path) -> None:
+    prepared = a_variant(tmp_path)
+    statistics = open_assembler(variant_folder(tmp_path)).statistics
+    found = rounded_weights.round_layers(
+        prepared,
+        feeds,
+        [x for x in prepared.layers if gram.columns_of(x, prepared) is not None],
+        ("s8",),
+        constants=constants(prepared),
+    )
+    assert round_weights.roundable_kinds(prepared, ("s8",), statistics) == set(found)
+    name = next(iter(found))[0]
+    tensor = next(x.inputs[0] for x in prepared.layers if x.name == name)
+    huge = Statistics({**statistics.ranges, tensor: {"minmax": (0.0, 1e30)}}, {})
+    left = round_weights.roundable_kinds(prepared, ("s8",), huge)
+    assert (name, "s8") not in left

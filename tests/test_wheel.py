@@ -32,19 +32,58 @@ def run(*words: str | Path, cwd: Path, **more: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a package is built from, alone in a folder."""
     found = importlib.metadata.version("setuptools")
     if int(found.split(".")[0]) < 77:
         pytest.skip(f"setuptools 77 or newer builds the wheel, here is {found}")
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
+    source = tmp_path_factory.mktemp("package") / "source"
     # from a copy: building in place would leave build/ behind
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    folder = source.parent
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     run(*pip, "-w", folder, source, cwd=folder)
     return next(folder.glob("seqto-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def sdist(source: Path, wheel: Path) -> Path:
+    build = "import sys, setuptools.build_meta as b; b.build_sdist(sys.argv[1])"
+    run(sys.executable, "-c", build, source.parent, cwd=source)
+    return next(source.parent.glob("seqto-*.tar.gz"))
+
+
+def test_wheel_and_sdist_install_in_a_fresh_environment(
+    wheel: Path, sdist: Path, tmp_path: Path
+) -> None:
+    """With the locked packages, and nothing of this environment."""
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    asked = [str(w) for w in (*pip, "-c", ROOT / "requirements.lock", wheel)]
+    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    found = subprocess.run(asked, check=False, capture_output=True, text=True, env=clean)
+    if "Could not find a version" in found.stderr:
+        pytest.skip(f"no package index: {found.stderr.strip().splitlines()[-1]}")
+    assert found.returncode == 0, found.stderr
+    program = tmp_path / "venv" / "bin" / "seqto"
+    model = ROOT / "src" / "seqto" / "demo" / "fashion_mobilenet.onnx"
+    words = ["export", model, "--mode", "weight", "--json", "-o"]
+    first = json.loads(run(program, *words, tmp_path / "a.onnx", cwd=tmp_path))
+    run(python, "-m", "pip", "uninstall", "-q", "-y", "seqto", cwd=tmp_path)
+    run(*pip, "--no-deps", sdist, cwd=tmp_path)
+    second = json.loads(run(program, *words, tmp_path / "b.onnx", cwd=tmp_path))
+    assert first["sha256"] == second["sha256"]
+    heavy = {"mlflow", "mcp", "pydantic", "huggingface_hub", "ray", "pytest"}
+    listed = run(python, "-m", "pip", "list", "--format", "freeze", cwd=tmp_path)
+    assert not heavy & {line.split("==")[0] for line in listed.splitlines()}
 
 
 def test_the_wheel_holds_pages_and_demo_but_no_tests(wheel: Path) -> None:
@@ -55,6 +94,7 @@ def test_the_wheel_holds_pages_and_demo_but_no_tests(wheel: Path) -> None:
         "seqto/demo/fashion_mnist.npz",
         "seqto/report/assets/page.html",
         "seqto/report/assets/report.schema.json",
+        "seqto/report/assets/output.schema.json",
     ]
     assert not [n for n in needed if n not in names]
     assert any(n.endswith("licenses/LICENSE") for n in names)

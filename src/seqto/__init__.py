@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from seqto.model.sources.source import Fetched, Source
     from seqto.record.trial import Trial
     from seqto.records import InputSpec, Layer, Measurement, Sample, ScoreKind
+    from seqto.report.notebook import NotebookProgress
     from seqto.schemes.scheme import Scheme
     from seqto.search.space import Space
     from seqto.search.strategy import Ask, Need, Strategy
@@ -83,6 +84,7 @@ _MODULES = {
     "seqto.model.sources.source": ("Fetched", "Source"),
     "seqto.record.trial": ("Trial",),
     "seqto.records": ("InputSpec", "Layer", "Measurement", "Sample", "ScoreKind"),
+    "seqto.report.notebook": ("NotebookProgress",),
     "seqto.schemes.scheme": ("Scheme",),
     "seqto.search.space": ("Space",),
     "seqto.search.strategy": ("Ask", "Need", "Strategy"),
@@ -107,6 +109,7 @@ __all__ = [
     "Measurement",
     "ModelError",
     "Need",
+    "NotebookProgress",
     "Plan",
     "PlanError",
     "Pushed",

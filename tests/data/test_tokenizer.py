@@ -98,9 +98,11 @@ def test_the_digest_follows_the_content(tmp_path):
         ({}, "either file"),
         ({"file": "a", "vocab": "b"}, "either file"),
         ({"fil": "a"}, "did you mean 'file'"),
-        ({"file": "a", "max_length": "8"}, "not of type int"),
+        ({"file": "a", "max_length": "8"}, "not a whole number"),
         ({"file": "a", "max_length": 0}, "at least 1"),
-        ({"file": "a", "pad": True}, "not of type int"),
+        ({"file": "a", "pad": True}, "not a whole number"),
+        ({"file": 3}, "not a text"),
+        ({"file": "a", "inputs": "x"}, "not a table"),
         ({"file": "a", "inputs": {"x": "maks"}}, "did you mean 'mask'"),
     ],
 )
@@ -112,8 +114,9 @@ def test_settings_that_make_no_sense_are_refused(table, message):
 def test_files_that_are_no_tokenizers_are_refused(tmp_path):
     for content in ("{", "[]", '{"model": 3}', '{"model": {"type": "Strange"}}'):
         (tmp_path / "t.json").write_text(content)
-        with pytest.raises(DataError, match=r"no tokenizer"):
+        with pytest.raises(DataError, match=r"no tokenizer") as refused:
             opened(tmp_path / "t.json")
+        assert "object has no attribute" not in str(refused.value)
     with pytest.raises(DataError, match="does not exist"):
         opened(tmp_path / "none.json")
     (tmp_path / "vocab.txt").write_text("a\nb\n")

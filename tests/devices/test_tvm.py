@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -314,7 +314,7 @@ def test_without_tvm_the_reason_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_call_that_takes_too_long_is_given_up() -> None:
-    started = time.monotonic()
+    answered = threading.Event()
     with pytest.raises(rpc.LinkLostError):
-        rpc.within(0.1, lambda: time.sleep(2))
-    assert time.monotonic() - started < 1
+        rpc.within(0.1, lambda: answered.wait(600))
+    answered.set()  # it was given up before

@@ -207,3 +207,26 @@ def test_the_comparison_fits_eighty_columns() -> None:
     )
     assert max(map(len, out.getvalue().splitlines())) <= 80
     assert "…" not in out.getvalue()
+
+
+def test_only_what_markdown_reads_is_escaped() -> None:
+    assert (
+        markdown.escape("cpu x86_64, fashion-mobilenet 1.8") == "cpu x86_64, fashion-mobilenet 1.8"
+    )
+    assert markdown.escape("_a_ b_ __c") == "&#95;a&#95; b&#95; &#95;&#95;c"
+
+
+def test_a_comment_has_fewer_than_60_lines_whatever_the_run() -> None:
+    report = build_report(journal(layers=500, trials=200, strategy="frontier", failures=9))
+    report["warnings"] = [f"warning {i}" for i in range(40)]
+    text = markdown.summary(report, folder="runs/x")
+    assert len(text.splitlines()) < 60
+    assert "and 34 more on the page" in text
+
+
+def test_the_picture_is_a_link_that_can_be_chosen() -> None:
+    report = build_report(journal(trials=6))
+    assert "](<runs/x/plots/front.svg>)" in markdown.summary(report, folder="runs/x")
+    chosen = markdown.summary(report, picture="https://example.org/a b>.svg")
+    assert "](<https://example.org/a%20b%3E.svg>)" in chosen
+    assert "![" not in markdown.summary(report, picture="none")

@@ -64,3 +64,16 @@ def test_descent_never_ends_above_its_start(seed: int, rate: float) -> None:
         end = descent.best_plan(start)
         before, after = model.prices(start), model.prices(end)
         assert after[0] + rate * after[1] <= before[0] + rate * before[1] + 1e-9
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), rate=st.floats(1e-9, 1e-4))
+def test_no_single_swap_improves_on_a_descent(seed: int, rate: float) -> None:
+    world = World(6, seed=seed)
+    model = model_of(world)
+    end = Descent(model, rate, 0.0).best_plan({x.name: Scheme.parse("fp32") for x in world.layers})
+    noise, size, _ = model.prices(end)
+    for layer in world.layers:
+        for scheme in model.space.menu[layer.name]:
+            swapped = model.prices({**end, layer.name: scheme})
+            assert noise + rate * size <= swapped[0] + rate * swapped[1] + 1e-9

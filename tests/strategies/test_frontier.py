@@ -102,3 +102,12 @@ def test_spread_points_keep_the_extremes(count: int) -> None:
     assert len(chosen) == len(set(chosen)) == count
     if count > 1:
         assert {0, 11} <= set(chosen)
+
+
+def test_with_a_time_budget_the_first_ask_gives_a_front() -> None:
+    world = World(8)
+    usual = next(Frontier().search(world.space(), seed=0))
+    hurried = next(Frontier(max_minutes=1.0).search(world.space(), seed=0))
+    assert usual.plans == hurried.plans[: len(usual.plans)]
+    assert hurried.notes[len(usual.notes) :] == ("uniform fp16", "uniform weight-s8-channel")
+    assert not any(plan.rounds_for_output for plan in hurried.plans)

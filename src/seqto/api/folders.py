@@ -8,11 +8,13 @@ from seqto.api.outputs import write_outputs
 from seqto.api.result import Result
 from seqto.devices import available
 from seqto.errors import ConfigError
-from seqto.files import read_path, shown
+from seqto.files import given_path, read_path, shown, write_file
 from seqto.record.own_files import JOURNAL
 from seqto.record.replay import RunState, read_state
 from seqto.records import Json
 from seqto.report import compare as report_compare
+from seqto.report import compare_page
+from seqto.report.compare_page import check_page
 from seqto.report.live import LiveView, start
 from seqto.report.view import build_report
 from seqto.study.knowledge import knowledge_of
@@ -36,9 +38,24 @@ def read_sensitivities(folder: str | Path) -> Json:
     return knowledge_of(state_of(folder), Path(folder)).to_json()
 
 
-def compare(before: str | Path, after: str | Path, *, margin: float = 0.0) -> Json:
-    """Compare the balanced models of two runs; `worse` lists objectives beyond the margin."""
-    return report_compare.compare(read_report(before), read_report(after), margin=margin)
+def compare(
+    before: str | Path,
+    after: str | Path,
+    *,
+    margin: float = 0.0,
+    page: str | Path | None = None,
+) -> Json:
+    """Compare the balanced models of two runs; `worse` lists objectives beyond the margin.
+
+    `page` is an HTML file to write: both fronts in one picture, the picks before and after.
+    """
+    reports = read_report(before), read_report(after)
+    found = report_compare.compare(*reports, margin=margin)
+    if page is not None:
+        path = given_path(page, "page")
+        check_page(path)
+        write_file(path, compare_page.render(found, *reports).encode(), error=ConfigError)
+    return found
 
 
 def serve(folder: str | Path, *, port: int = 0) -> LiveView:

@@ -12,6 +12,8 @@ from seqto.errors import ConfigError
 from seqto.record.trial import Trial
 from seqto.records import Json, Layer
 from seqto.report.csv_file import trial_rows
+from seqto.report.notebook import Picture, plot, result_html
+from seqto.schemes.scheme import FP32
 from seqto.selection.recommend import pick_named, title_of
 
 
@@ -63,13 +65,41 @@ class Result:
 
     def to_frame(self) -> Any:
         """Return `rows` as a pandas DataFrame with the trial's number as its index."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ConfigError(
-                "to_frame needs pandas: pip install pandas; rows() gives the same as dicts"
-            ) from error
-        return pandas.DataFrame(self.rows()).set_index("trial")
+        return _frame(self.rows(), index="trial", method="to_frame", rows_name="rows()")
+
+    def layer_rows(self) -> list[Json]:
+        """Return one row for each layer: its figures, and its scheme in each pick."""
+        plans = {title: dict(trial.plan.schemes) for title, trial in self.picks.items()}
+        kept = ("name", "op_type", "parameters", "depthwise", "qdq_err", "xmodel_err", "damage")
+        return [
+            {
+                **{key: layer[key] for key in kept},
+                **{title: str(plan.get(layer["name"], FP32)) for title, plan in plans.items()},
+            }
+            for layer in self.report["model"]["layers"]
+        ]
+
+    def layer_frame(self) -> Any:
+        """Return `layer_rows` as a pandas DataFrame with the layer's name as its index."""
+        rows = self.layer_rows()
+        return _frame(rows, index="name", method="layer_frame", rows_name="layer_rows()")
+
+    def plot_front(self) -> Picture | None:
+        """Return the front as a picture that a notebook shows; None before the first trial."""
+        return plot(self.report, "front")
+
+    def _repr_html_(self) -> str:
+        return result_html(self.report, folder=self.folder)
+
+
+def _frame(rows: list[Json], *, index: str, method: str, rows_name: str) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ConfigError(
+            f"{method} needs pandas: pip install pandas; {rows_name} gives the same as dicts"
+        ) from error
+    return pandas.DataFrame(rows).set_index(index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from seqto.files import replacing
 from seqto.model.prepare import Prepared
 from seqto.records import Json, Layer
 from seqto.schemes.block_rounding import BlockForm, Blocks, round_blocks
-from seqto.schemes.integers import Quantized
+from seqto.schemes.integers import TINY, Quantized
 from seqto.schemes.output_rounding import Rounder
 from seqto.schemes.part import Constants
 from seqto.schemes.types import INT_TYPES
@@ -68,6 +68,34 @@ def round_layers(
                 rows = np.moveaxis(values, axis, 0)
                 found[(layer.name, form.name + ending)] = round_blocks(rows, wide, form)
         told({"rounded": layer.name})
+    return found
+
+
+def placeholders(layer: Layer, kinds: Sequence[str], constants: Constants) -> Rounded:
+    """Zeros in the form of rounded weights: they take as many bytes in a file.
+
+    Scales are about as large as those of rounded weights: small ones are not stored in half.
+    """
+    values, axis = constants.weight(layer), constants.channel_axis(layer)
+    most = np.abs(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)).max(axis=1)
+    found: Rounded = {}
+    for kind in kinds:
+        form = BlockForm.parse(kind.removesuffix(UNSCALED))
+        if form is None:
+            high = INT_TYPES[kind.removesuffix(UNSCALED)].symmetric_high
+            scale = np.maximum(most / high, TINY).astype(np.float32)
+            data = np.zeros(values.shape, np.int8)
+            found[layer.name, kind] = Quantized(data, scale, np.zeros(scale.shape, np.int8), axis)
+        elif values.ndim == 2:
+            integer = np.int8 if form.high <= 127 else np.uint8
+            shape = np.moveaxis(values, axis, 0).shape
+            scales = (shape[0], -(-shape[1] // form.size))
+            found[layer.name, kind] = Blocks(
+                form,
+                np.zeros(shape, integer),
+                np.ones(scales, np.float32),
+                np.zeros(scales, integer),
+            )
     return found
 
 

@@ -13,8 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from seqto.data.store import SampleStore
+from seqto.errors import ModelError
 from seqto.model import bundle
 from seqto.model.batch import Batch
+from seqto.model.compare import unfit_samples
 from seqto.model.files import to_bytes
 from seqto.model.generation import Arrays, Component, Generator
 from seqto.model.ort_session import open_session
@@ -146,6 +148,9 @@ def _float_component(proto: Any) -> Component:
     outputs = [o.name for o in proto.graph.output]
 
     def run(feeds: Arrays) -> Arrays:
-        return dict(zip(outputs, session.run(None, dict(feeds)), strict=True))
+        try:
+            return dict(zip(outputs, session.run(None, dict(feeds)), strict=True))
+        except Exception as error:  # ORT raises many types without a root
+            raise ModelError(unfit_samples(feeds, error)) from error
 
     return Component({spec.name: spec for spec in declared_inputs(proto)}, run)

@@ -246,7 +246,7 @@ def report(options: argparse.Namespace) -> int:
         return 0
     content = api.read_report(folder)
     if options.format == "md":
-        print(markdown.summary(content, folder=folder))
+        print(markdown.summary(content, folder=folder, picture=options.picture))
     elif options.format == "csv":
         print(csv_file.front_csv(content), end="")
     else:
@@ -310,29 +310,6 @@ def _print_saved(
             print(saved.holds)
 
 
-def push(options: argparse.Namespace) -> int:
-    from seqto import api
-    from seqto.text import size
-
-    done = api.push(
-        options.folder,
-        options.repo,
-        trial=options.trial,
-        pick=options.pick,
-        public=options.public,
-        replace_card=options.replace_card,
-        dry_run=options.dry_run,
-    )
-    if options.json:
-        print(json.dumps(dataclasses.asdict(done)))
-        return 0
-    for file in done.files:
-        print(f"{file['name']}  {size(file['size_bytes'])}")
-    verb = "would be uploaded" if done.url is None else "uploaded"
-    print(f"trial {done.trial}: {verb} to {done.repo}{'' if done.url is None else f': {done.url}'}")
-    return 0
-
-
 def _quantize(options: argparse.Namespace, output: Path) -> int:
     from seqto import api
     from seqto.cli.settings import overrides_from
@@ -347,12 +324,14 @@ def compare(options: argparse.Namespace) -> int:
     from seqto.report.compare import compare_table, verdict_sentence
 
     margin = options.fail_if_worse
-    result = api.compare(options.before, options.after, margin=margin or 0.0)
+    result = api.compare(options.before, options.after, margin=margin or 0.0, page=options.page)
     if options.json:
         print(json.dumps(result))
     else:
         _print(compare_table(result))
         print(verdict_sentence(result))
+        if options.page is not None:
+            print(f"page → {options.page}")
     return EXIT_GATE if margin is not None and result["worse"] else 0
 
 
@@ -441,60 +420,10 @@ def apply(options: argparse.Namespace) -> int:
     return 0
 
 
-def inspect(options: argparse.Namespace) -> int:
-    from seqto import api
-    from seqto.text import plain, size
+def of_programs(options: argparse.Namespace) -> int:
+    from seqto.cli.programs import COMMANDS as THESE
 
-    found = api.inspect(options.model)
-    if options.json:
-        print(json.dumps(found))
-        return 0
-    layers, opset = len(found["layers"]), found["opset"]
-    size_text, parameters = size(found["size_bytes"]), f"{found['parameters']:,} parameters"
-    print(f"{plain(found['name'])}: {size_text}, opset {opset}, {layers} layers, {parameters}")
-    for side in ("inputs", "outputs"):
-        for tensor in found[side]:
-            shape = " × ".join("?" if x is None else plain(x) for x in tensor["shape"])
-            print(f"{side[:-1]} {plain(tensor['name'])!r}: {shape} {tensor['dtype']}")
-    print(f"task: {plain(found['task']['sentence'])}" if found["task"] else "task: unknown")
-    if found["license"]:
-        print(f"licence: {plain(found['license'])}")
-    return 0
-
-
-def status(options: argparse.Namespace) -> int:
-    from seqto import api
-
-    found = api.status(options.folder)
-    if options.json:
-        print(json.dumps(found))
-        return 0
-    counts = found["counts"]
-    print(f"{found['status']}: {counts['trials']} trials, {counts['failed']} failed")
-    print(found["sentence"])
-    return 0
-
-
-def picks(options: argparse.Namespace) -> int:
-    from seqto import api
-    from seqto.text import size
-
-    found = api.picks(options.folder)
-    if options.json:
-        print(json.dumps(found))
-        return 0
-    for row in found:
-        print(f"trial {row['trial']}, {row['title']}: {size(row['size_bytes'])}; {row['question']}")
-        if row["given_up"]:
-            print(f"  {row['given_up']}")
-    return 0
-
-
-def mcp(options: argparse.Namespace) -> int:
-    from seqto.cli.mcp_server import serve as serve_tools
-
-    serve_tools(options.folders)
-    return 0
+    return THESE[options.command](options)
 
 
 def completion(options: argparse.Namespace) -> int:
@@ -513,17 +442,17 @@ COMMANDS = {
     "diagnose": diagnose,
     "report": report,
     "export": export,
-    "push": push,
+    "push": of_programs,
     "compare": compare,
     "serve": serve,
     "devices": devices,
     "init": init,
     "check": check,
     "apply": apply,
-    "inspect": inspect,
-    "status": status,
-    "picks": picks,
-    "mcp": mcp,
+    "inspect": of_programs,
+    "status": of_programs,
+    "picks": of_programs,
+    "mcp": of_programs,
     "completion": completion,
 }
 

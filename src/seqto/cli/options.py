@@ -198,6 +198,12 @@ def _add_report(commands: Any) -> None:
     parser.add_argument(
         "--no-examples", action="store_true", help="leave samples that changed out of the page"
     )
+    parser.add_argument(
+        "--picture",
+        metavar="ADDRESS",
+        help="of md: where the picture of the front is, e.g. the address of an uploaded file; "
+        "none: leave it out (default: plots/front.svg in FOLDER)",
+    )
 
 
 def _add_export(commands: Any) -> None:
@@ -278,6 +284,12 @@ def _add_compare(commands: Any) -> None:
         type=float,
         metavar="MARGIN",
         help="exit code 3 when it is worse by more than this (default: never)",
+    )
+    parser.add_argument(
+        "--page",
+        metavar="FILE",
+        help="an HTML file to write: both fronts in one picture, the picks before and after "
+        "(default: none)",
     )
     _add_json(parser)
 

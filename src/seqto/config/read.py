@@ -53,7 +53,8 @@ def read_toml(path: str | Path) -> Json:
             device["launcher"] = [_absolute(command[0], folder), *command[1:]]
     bundle = tables["model"].get("bundle") if isinstance(tables.get("model"), dict) else None
     if isinstance(bundle, dict):
-        bundle |= {part: _absolute(path, folder) for part, path in bundle.items()}
+        files = {k: v for k, v in bundle.items() if not str(v).startswith("hub:")}
+        bundle |= {part: _absolute(path, folder) for part, path in files.items()}
     data = tables.get("data")
     for name, keys in PATHS_IN_DATA.items():
         table = data.get(name) if isinstance(data, dict) else None
@@ -109,7 +110,7 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
         target[last] = value
     settings: Settings = _record(Settings, merged, where="")
     given = frozenset(f"{section}.{key}" for section in merged for key in merged[section])
-    return dataclasses.replace(_aimed(settings, given), given=given, devices=others)
+    return dataclasses.replace(_with_tolerance(settings, given), given=given, devices=others)
 
 
 def _device_tables(overrides: dict[str, Any]) -> dict[str, Any]:
@@ -133,8 +134,8 @@ def _several_devices(
     return {**tables, "device": listed[0]}, others
 
 
-def _aimed(settings: Settings, given: Collection[str]) -> Settings:
-    """A bound of the loss is the tolerated loss too, unless that is given: the search aims there.
+def _with_tolerance(settings: Settings, given: Collection[str]) -> Settings:
+    """A bound of the loss is the tolerated loss too, unless that is given.
 
     So is a bound of the score's drop, which is no larger than the loss. A bound or a wish whose
     figure the search does not look at is refused, and a bound that nothing can keep.

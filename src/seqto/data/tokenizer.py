@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError, DataError, nearest
 from seqto.records import InputSpec, Json
+from seqto.text import shorten
 
 IDS, MASK, PADDING, TYPES = "ids", "mask", "padding", "types"
 ZEROS, ONES, POSITIONS = "zeros", "ones", "positions"
@@ -37,6 +38,7 @@ USUAL_INPUTS = {
     "position_ids": POSITIONS,
 }
 LARGEST_FILE_BYTES = 1 << 28
+KIND_NAMES = {str: "a text", int: "a whole number", bool: "true or false", Mapping: "a table"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,10 @@ class TokenizerSettings:
                 raise ConfigError(f"unknown setting 'data.tokenizer.{key}'{near}")
             wrong = isinstance(value, bool) and bool not in kinds[key]
             if value is not None and (wrong or not isinstance(value, kinds[key])):
-                name = kinds[key][0].__name__
-                raise ConfigError(f"data.tokenizer.{key} = {value!r} is not of type {name}")
+                name = KIND_NAMES[kinds[key][0]]
+                raise ConfigError(
+                    f"data.tokenizer.{key} = {shorten(repr(value), 120)} is not {name}"
+                )
         values: dict[str, Any] = dict(table)
         return cls(**values)
 
@@ -199,9 +203,10 @@ def _content(settings: TokenizerSettings) -> tuple[str, str, str]:
     if settings.file is not None:
         text = _read(settings.file)
         try:
-            if not isinstance(json.loads(text).get("model"), dict):
+            table = json.loads(text)
+            if not isinstance(table, dict) or not isinstance(table.get("model"), dict):
                 raise ValueError("it has no model")
-        except (ValueError, AttributeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{settings.file!r} is no tokenizer.json: {error}; give a vocabulary as "
                 "data.tokenizer.vocab"

@@ -76,6 +76,10 @@ class Wiring:
                 known = ", ".join(inputs)
                 raise ConfigError(f"[task.{component}] is set, but model.bundle has only {known}")
         for component in inputs:
+            if component not in (ENCODER, DECODER):
+                raise ConfigError(
+                    f"model.bundle.{component} is no component: a bundle has encoder and decoder"
+                )
             if component not in given:
                 raise ConfigError(f"[task.{component}] is missing: say what the {component} is fed")
             _check_inputs(component, given[component], inputs[component])

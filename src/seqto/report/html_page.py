@@ -26,6 +26,7 @@ from seqto.files import write_file
 from seqto.records import Json
 from seqto.report import examples, wording
 from seqto.report.columns import Column, Place, Row, columns
+from seqto.report.fleet_table import device_cell
 from seqto.report.json_file import Writer
 from seqto.schemes.scheme import Scheme
 from seqto.selection.objectives import OBJECTIVES
@@ -193,6 +194,7 @@ def _trial(trial: Mapping[str, Any], layers: list[Json], places: Mapping[str, in
         "latency_ms": _figures(trial["latency_ms"]),
         "times": wording.both_ms(trial["latency_ms"]) if trial["latency_ms"] else "",
         "kept": len(trial["excluded"]),
+        "on_devices": {name: device_cell(found) for name, found in trial["devices"].items()},
         "objectives": _figures(trial["objectives"]),
         "plan": "".join(chr(_PLAN_BASE + places[plan.get(row["name"], "fp32")]) for row in layers),
     }
@@ -282,14 +284,15 @@ def render_index(rows: list[Json], *, folder: str, live: bool = True) -> str:
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"{again}<link rel='icon' href='data:,'>"
-        f"<title>seqto runs</title><style>{_asset('page.css')}{_INDEX_DARK}</style></head><body>"
+        f"<title>seqto runs</title><style>{_asset('page.css')}{DARK_WITHOUT_SCRIPT}</style>"
+        "</head><body>"
         f"<header><div class='bar'><span class='brand'>seqto</span><h1>Runs in "
         f"{html.escape(text.shorten(folder, 80))}</h1></div></header><main><section>"
         f"{table if rows else empty}</section></main></body></html>"
     )
 
 
-_INDEX_DARK = (
+DARK_WITHOUT_SCRIPT = (
     "@media (prefers-color-scheme: dark){:root{color-scheme:dark;--paper:#12161b;--card:#1a2027;"
     "--ink:#e8ecf1;--soft:#a3afbc;--line:#343d48;--accent:#6cb6ff}}a{color:var(--accent)}"
 )

@@ -11,11 +11,19 @@ from seqto.report.columns import Place, Row, columns
 from seqto.report.fleet_table import fleet_table
 from seqto.report.terminal import caption, pick_lines, shown_trials
 from seqto.report.terminal_diagnosis import markdown_steps
+from seqto.text import plain
 from seqto.text import shorten as shortened
+
+NO_PICTURE = "none"
 
 # what Markdown, GitHub's HTML, a mention, a reference to an issue or a bare link could act on;
 # signs that only act at the start of a line ("-", "+", "1.") stand within one here
-_ACTIVE = re.compile(r"([\\`*_{}\[\]|~$^@#<>&]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+# an underscore between letters or digits is one in GitHub's Markdown
+_ACTIVE = re.compile(
+    r"([\\`*{}\[\]|~$^@#<>&]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.)", re.IGNORECASE
+)
+MOST_WARNINGS = 6
+MOST_NAMES = 8  # of layers kept float
 
 
 def escape(text: object, *, width: int = 80) -> str:
@@ -28,10 +36,20 @@ def escape(text: object, *, width: int = 80) -> str:
     return _ACTIVE.sub(lambda found: f"&#{ord(found[1])};", short)
 
 
-def summary(report: Mapping[str, Any], *, folder: str = "DIR") -> str:
-    """What a reviewer wants: the sentence, the table, the warnings, the command."""
+def summary(report: Mapping[str, Any], *, folder: str = "DIR", picture: str | None = None) -> str:
+    """What a reviewer wants: the sentence, the table, the warnings, the command.
+
+    `picture` is the address of the front's picture; None: the file in the run folder, "none": no
+    picture. It fits a comment: under 60 lines, whatever the run.
+    """
     lines = [f"### seqto: {escape(wording.model_name(report))}", ""]
     lines += [f"**{_sentence(wording.recommendation(report))}**", ""]
+    address = f"{folder}/plots/front.svg" if picture is None else picture
+    if address != NO_PICTURE and report["front"]:
+        lines += [
+            f"![The front: {escape(wording.changed(report))} against size](<{_link(address)}>)",
+            "",
+        ]
     lines += [*_table(report), "", f"<sub>{escape(caption(report), width=400)}</sub>", ""]
     if fleet := fleet_table(report):
         heads, *rows = [[escape(cell) for cell in row] for row in fleet]
@@ -44,8 +62,10 @@ def summary(report: Mapping[str, Any], *, folder: str = "DIR") -> str:
     ]
     if report["portability_cost"]:
         lines += [f"- {escape(report['portability_cost'], width=400)}"]
-    if report["warnings"]:
-        lines += ["", *(f"- ⚠️ {escape(warning, width=400)}" for warning in report["warnings"])]
+    told = report["warnings"][:MOST_WARNINGS]
+    lines += ["", *(f"- ⚠️ {escape(warning, width=400)}" for warning in told)] if told else []
+    more = len(report["warnings"]) - len(told)
+    lines += [f"- ⚠️ and {more} more on the page"] if more else []
     if report["recommended"]:
         # a fence longer than any run of backticks inside cannot be closed by a folder's name
         command = wording.export_command(report, folder=folder)
@@ -53,6 +73,11 @@ def summary(report: Mapping[str, Any], *, folder: str = "DIR") -> str:
         lines += ["", "To get the recommended model:", "", f"{fence}sh", command, fence]
     lines += ["", *_details(report)]
     return "\n".join(lines) + "\n"
+
+
+def _link(address: str) -> str:
+    """An address that cannot end its angle brackets or its line."""
+    return "".join(f"%{ord(c):02X}" if c in "<>\\\r\n\t " else c for c in plain(address))
 
 
 def _sentence(text: str) -> str:
@@ -80,8 +105,9 @@ def _details(report: Mapping[str, Any]) -> list[str]:
     lines += [f"- {counts['trials']} trials, {counts['failed']} failed, status {report['status']}"]
     lines += [f"- {len(report['front'])} trials on the front: {_numbers(report['front'])}"]
     if trial is not None and trial["excluded"]:
-        names = ", ".join(escape(name, width=60) for name in trial["excluded"][:20])
-        more = f" and {len(trial['excluded']) - 20} more" if len(trial["excluded"]) > 20 else ""
+        names = ", ".join(escape(name, width=60) for name in trial["excluded"][:MOST_NAMES])
+        others = len(trial["excluded"]) - MOST_NAMES
+        more = f" and {others} more" if others > 0 else ""
         lines += [f"- kept float in trial {trial['number']}: {names}{more}"]
     lines += ["", *markdown_steps(report["diagnosis"]), ""] if report["diagnosis"] else []
     products = wording.int8_products(report)

@@ -98,7 +98,11 @@ def given_up(
         name = title_of(titles[rival["number"]][0])
         more = f"{_less(rival, trial) * 100:.1f} points more {noun} than {name}"
         won = _won(trial, rival)
-        return f"{more} for {won}" if won else f"{more}, and neither smaller nor faster"
+        if won:
+            return f"{more} for {won}"
+        if _may_be_faster(trial, rival):
+            return f"{more}; whether it is faster is not certain, the intervals overlap"
+        return f"{more}, and neither smaller nor faster"
     loss, _ = wording.held_out(trial)
     baseline = report["baseline"]
     if loss is None or not baseline:
@@ -124,6 +128,12 @@ def _won(trial: Json, rival: Json) -> str:
     if ours and theirs and ends(ours)[1] < ends(theirs)[0]:
         parts.append(f"{times(theirs['ratio'] / ours['ratio'])} the speed")
     return " and ".join(parts)
+
+
+def _may_be_faster(trial: Json, rival: Json) -> bool:
+    """Return whether its median is lower, though the clock cannot tell the two."""
+    ours, theirs = trial["latency_ms"], rival["latency_ms"]
+    return bool(ours and theirs and ours["ratio"] < theirs["ratio"])
 
 
 def _won_from_float(trial: Json, baseline: Json) -> str:

@@ -238,6 +238,9 @@ def measured_sentence(report: Mapping[str, Any], trial: Mapping[str, Any]) -> st
     kept = len(trial["excluded"])
     layers = sum(row["quantizable"] for row in report["model"]["layers"])
     what = f"keeps {kept} of {layers} layers float" if kept else f"quantizes all {layers} layers"
+    halves = sum(trial["plan"].get(name) == "fp16" for name in trial["excluded"])
+    if halves:
+        what += f", {halves if halves < kept else 'all'} of them stored as fp16"
     where = ""
     if loss is not None:
         kind = "random inputs" if is_random(report) else "samples"

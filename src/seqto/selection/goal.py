@@ -1,6 +1,6 @@
 """A goal: one figure to make small, and bounds that other figures must keep.
 
-`--want smallest --within 1%` is Goal("size", (Bound("loss", 0.01),)). The search aims at the region
+`--want smallest --within 1%` is Goal("size", (Bound("loss", 0.01),)). It looks at the region
 that the bounds leave, the answer is the best trial in it: by the wanted figure, or by what is not
 bounded where none is wanted.
 
@@ -216,7 +216,7 @@ def find_answer(
     inside = [t for t in trials if not misses(goal, t, baseline)]
     limit = goal.limit("max_loss")
     if limit is not None:
-        # the best of many is partly the luckiest: what will probably hold elsewhere goes first
+        # the best of many is so partly by chance: what will probably hold elsewhere goes first
         likely = [t for t in inside if REPORT in t.measurements or probable(t) <= limit]
         inside = likely or inside
     if inside:

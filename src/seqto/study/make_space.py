@@ -8,7 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
+from seqto.assembly.rounded_weights import placeholders
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.devices.saturation import EXACT
@@ -72,12 +74,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     usable = _tried_menu(study, workspace, with_default, order=order, full=full)
     default = _usable(default, usable)
     menu = {n: tuple(s for s in schemes if s in usable[n]) for n, schemes in menu.items()}
-    sizes = {
-        # rounded for the output, weights take as many bytes
-        (layer.name, scheme): workspace.assembler.bytes_of(layer, scheme.without_output_rounding())
-        for layer in workspace.layers
-        for scheme in menu[layer.name]
-    }
+    sizes = _sizes(workspace, menu, roundable)
     known = take_knowledge(setup, study)  # before profiles are made
     space = Space(
         layers=workspace.layers,
@@ -123,6 +120,21 @@ def _portable(
                     gone.setdefault(str(scheme), []).append(layer.name)
         kept[layer.name] = tuple(s for s in schemes if layer.name not in gone.get(str(s), ()))
     return kept, [NotOffered(c, choices.NOT_PORTABLE, tuple(names)) for c, names in gone.items()]
+
+
+def _sizes(
+    workspace: Workspace, menu: Choices, roundable: frozenset[tuple[str, str]]
+) -> dict[tuple[str, Scheme], int]:
+    """Bytes of every (layer, scheme). Integers of the right shape stand for those rounded later."""
+    known = workspace.assembler
+    sizer = Assembler(workspace.prepared, known.statistics, max_opset=known.max_opset)
+    found: dict[tuple[str, Scheme], int] = {}
+    for layer in workspace.layers:
+        kinds = [kind for name, kind in roundable if name == layer.name]
+        sizer.rounded = placeholders(layer, kinds, sizer) if kinds else {}
+        for scheme in menu[layer.name]:
+            found[layer.name, scheme] = sizer.bytes_of(layer, scheme)
+    return found
 
 
 def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:

@@ -34,7 +34,7 @@ class Timing:
     threads: int = 0
     seconds: float = 1.0
     batch: int | None = None
-    group: int = 5  # candidates that are interleaved with one float model
+    group: int = 8  # candidates that are interleaved with one float model
 
 
 class Clock:

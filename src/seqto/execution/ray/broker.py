@@ -209,7 +209,7 @@ class Broker:
     def _conclude(self, task: Task, worker: WorkerSlot, reply: Json) -> None:
         failure = reply.get("failure")
         if failure is not None and failure["stage"] == LOST and task.losses == 0:
-            # a device that has disappeared: another one may have more luck
+            # a device that has disappeared: another one may still be there
             if self._again(task, worker, failure["message"]) is None:
                 if not self._schedule.stranded():
                     return

@@ -62,7 +62,7 @@ function drawHeader() {
     report.layers.length + " layers",
     counts.trials + " trials" + (counts.failed ? ", " + counts.failed + " failed" : ""),
     report.front.length + " on the front",
-    report.device.name ? "device " + report.device.name : null,
+    report.device.devices ? "devices " + report.device.devices.map((d) => d.name).join(", ") : report.device.name ? "device " + report.device.name : null,
     report.int8_products || null,
     model.sha256 ? "sha256 " + String(model.sha256).slice(0, 12) : null,
   ];

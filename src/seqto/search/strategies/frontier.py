@@ -29,7 +29,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -37,7 +37,9 @@ import numpy as np
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION
-from seqto.schemes.scheme import Scheme
+from seqto.schemes.scheme import FP16, Scheme
+from seqto.schemes.types import S8
+from seqto.schemes.weight_only import WeightOnly
 from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
@@ -59,7 +61,7 @@ from seqto.search.strategies.targets import (
     target_plans,
     unpriced_bytes,
 )
-from seqto.search.strategies.uniform_plans import anchors, plain_uniform
+from seqto.search.strategies.uniform_plans import anchors, plain_uniform, uniform_choice
 from seqto.search.strategy import Answers, Ask, Need
 from seqto.selection.goal import Goal
 from seqto.selection.objectives import need_timing
@@ -95,6 +97,8 @@ class Frontier:
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
     ask: int = 8  # plans asked at once: more keep more workers busy; part of the run's identity
+    # where there is one, plans that give a front are run first: the time may be up any moment
+    max_minutes: float | None = field(default=None, metadata={"resume": True})
 
     @property
     def timed(self) -> bool:
@@ -175,6 +179,8 @@ class Frontier:
         """Return the layers without which the good uniform plan is of use; none if it is as is."""
         plain = plain_uniform(space)
         first = [(space.fully_quantized, "fully quantized"), (Plan.of(plain), "good uniform")]
+        if self.max_minutes is not None:
+            first += quick_plans(space)
         yield from self._run(first, known)
         trial = known.get(Plan.of(plain).key)
         if trial is None or not is_hopeless(trial):
@@ -440,6 +446,20 @@ def least_damage(known: Mapping[str, Trial], space: Space, kept: Sequence[str]) 
     """Damage of the uniform plan that the search starts from, under its best transform."""
     schemes = Plan.of(without(plain_uniform(space), kept)).schemes
     return min(damage_of(t) for t in known.values() if t.plan.schemes == schemes)
+
+
+def quick_plans(space: Space) -> list[tuple[Plan, str]]:
+    """Plans that need neither probes nor rounding for the output, and lie apart in size and loss.
+
+    Weights stored in half, and in eight bits with float kernels.
+    """
+    found = []
+    for scheme in (FP16, WeightOnly(S8)):
+        plan = {x.name: uniform_choice(space, x, scheme) for x in space.layers if x.weight}
+        made = Plan.of(plan).with_nearest_rounding()
+        if scheme in made.as_dict().values():
+            found.append((made, f"uniform {scheme}"))
+    return found
 
 
 def is_hopeless(trial: Trial) -> bool:

@@ -111,52 +111,97 @@ class NoiseModel:
 
 
 class Descent:
-    """Plans of least noise + byte_price·bytes + ms_price·ms, by layers and by regions."""
+    """Plans of least noise + byte_price·bytes + ms_price·ms, by layers and by regions.
+
+    What a tensor costs depends on which layers around it are static, and on nothing else: a swap
+    that leaves a layer static, or float, changes the layer's own cost alone.
+    """
 
     def __init__(self, model: NoiseModel, byte_price: float, ms_price: float) -> None:
         self.model = model
         self.rates = (1.0, byte_price, ms_price)
-        self.has_static = any(is_static(s) for menu in model.space.menu.values() for s in menu)
-        self.touches = {x.name: tuple({*x.inputs, x.output}) for x in model.space.layers}
+        space = model.space
+        self.has_static = any(is_static(s) for menu in space.menu.values() for s in menu)
+        self.touches = {x.name: tuple({*x.inputs, x.output}) for x in space.layers}
+        self.static = {s: is_static(s) for menu in space.menu.values() for s in menu}
         self.own = {
             (name, scheme): self._cost(model.own(name, scheme))
-            for name, schemes in model.space.menu.items()
+            for name, schemes in space.menu.items()
             for scheme in schemes
+        }
+        # of a tensor: what it costs as integers, what each change of its layout adds, who makes
+        # it and who reads it
+        self._tensors = {
+            t: (
+                noise + byte_price * PAIR_BYTES,
+                ms_price * space.boundary_ms.get(t, 0.0),
+                model.producer.get(t),
+                model.readers.get(t, ()),
+            )
+            for t, noise in model.tensor.items()
         }
 
     def _cost(self, prices: Prices) -> float:
         return sum(rate * price for rate, price in zip(self.rates, prices, strict=True))
 
-    def _around(self, name: str, plan: Mapping[str, Scheme]) -> float:
-        return sum(self._cost(self.model.tensor_prices(t, plan)) for t in self.touches[name])
+    def _around(self, name: str, flags: Mapping[str, bool]) -> float:
+        """What the tensors around a layer cost; `flags`: which layers are static."""
+        total = 0.0
+        for tensor in self.touches[name]:
+            base, change, maker, readers = self._tensors[tensor]
+            made = maker is not None and flags[maker]
+            static = other = False
+            for reader in readers:
+                if flags[reader]:
+                    static = True
+                else:
+                    other = True
+            if made:
+                total += base + change if other else base
+            elif static:
+                total += base + change
+        return total
 
-    def change(self, plan: Schemes, name: str, scheme: Scheme) -> float:
-        """Set one layer's scheme; returns by how much the cost grew."""
-        before = self.own[(name, plan[name])] + self._around(name, plan)
-        plan[name] = scheme
-        return self.own[(name, scheme)] + self._around(name, plan) - before
+    def _flip(self, name: str, flags: dict[str, bool]) -> float:
+        """Make a static layer float or the reverse; by how much the tensors' cost grew."""
+        before = self._around(name, flags)
+        flags[name] = not flags[name]
+        return self._around(name, flags) - before
 
     def best_plan(self, start: Mapping[str, Scheme]) -> Schemes:
         plan = dict(start)
+        for scheme in plan.values():
+            self.static.setdefault(scheme, is_static(scheme))
+        flags = {name: self.static[scheme] for name, scheme in plan.items()}
         for _ in range(SWEEPS):
-            if not self._sweep(plan) and not self._flip_region(plan):
+            if not self._sweep(plan, flags) and not self._flip_region(plan, flags):
                 break
         return plan
 
-    def _sweep(self, plan: Schemes) -> bool:
+    def _sweep(self, plan: Schemes, flags: dict[str, bool]) -> bool:
         changed = False
         for name in self.touches:
             now, best, gain = plan[name], plan[name], -1e-15
+            flipped: float | None = None  # what turning the layer costs around it
             for scheme in self.model.space.menu[name]:
-                delta = self.change(plan, name, scheme)
+                delta = self.own[name, scheme] - self._own(name, now)
+                if self.static[scheme] != flags[name]:
+                    if flipped is None:
+                        flipped = self._flip(name, flags)
+                        flags[name] = not flags[name]
+                    delta += flipped
                 if delta < gain:
                     best, gain = scheme, delta
-                plan[name] = now
             plan[name] = best
+            flags[name] = self.static[best]
             changed = changed or best != now
         return changed
 
-    def _flip_region(self, plan: Schemes) -> bool:
+    def _own(self, name: str, scheme: Scheme) -> float:
+        found = self.own.get((name, scheme))
+        return self._cost(self.model.own(name, scheme)) if found is None else found
+
+    def _flip_region(self, plan: Schemes, flags: dict[str, bool]) -> bool:
         """Turn the contiguous stretch that gains most to float or to static, if any gains."""
         if not self.has_static:
             return False
@@ -164,23 +209,27 @@ class Descent:
         best_gain, best_end = -1e-12, (0, 0, False)
         for static in (False, True):
             choice = {n: self._best_of_kind(n, static=static) for n in names}
+            own = {
+                n: 0.0 if s is None else self.own[n, s] - self._own(n, plan[n])
+                for n, s in choice.items()
+            }
             for first in range(len(names)):
-                trial, total = dict(plan), 0.0
+                trial, total = dict(flags), 0.0
                 for last in range(first, min(first + REGION, len(names))):
-                    scheme = choice[names[last]]
-                    if scheme is not None and is_static(trial[names[last]]) != static:
-                        total += self.change(trial, names[last], scheme)
+                    name = names[last]
+                    if choice[name] is not None and trial[name] != static:
+                        total += own[name] + self._flip(name, trial)
                     if total < best_gain:
                         best_gain, best_end = total, (first, last + 1, static)
         first, stop, static = best_end
         for name in names[first:stop]:
             scheme = self._best_of_kind(name, static=static)
-            if scheme is not None and is_static(plan[name]) != static:
-                plan[name] = scheme
+            if scheme is not None and flags[name] != static:
+                plan[name], flags[name] = scheme, static
         return stop > first
 
     def _best_of_kind(self, name: str, *, static: bool) -> Scheme | None:
-        options = [s for s in self.model.space.menu[name] if is_static(s) == static]
+        options = [s for s in self.model.space.menu[name] if self.static[s] == static]
         return min(options, key=lambda s: self.own[(name, s)], default=None)
 
 

@@ -1,4 +1,4 @@
-"""Plans that aim at what a user will ask for, by what the trials so far have taught.
+"""Plans for what a user will ask for, by what the trials so far have taught.
 
 fast      least time     within the tolerated loss, at most 1.05 × the fully quantized bytes
 drop-in   least time     at a fraction of that loss, no larger than fully quantized

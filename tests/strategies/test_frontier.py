@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -113,6 +114,15 @@ def test_spread_points_keep_the_extremes(count: int) -> None:
     assert len(chosen) == len(set(chosen)) == count
     if count > 1:
         assert {0, 11} <= set(chosen)
+
+
+def test_a_bias_is_corrected_only_where_there_is_one() -> None:
+    for with_bias in (False, True):
+        world = World(6)
+        if with_bias:
+            world.layers = tuple(dataclasses.replace(x, bias="b") for x in world.layers)
+        drive(world, Frontier().search(world.space(), seed=0))
+        assert any(p.correct_bias for p in world.tried) == with_bias
 
 
 def test_with_a_time_budget_the_first_ask_gives_a_front() -> None:

@@ -161,6 +161,8 @@ class Frontier:
         base = Plan.of(without(plain_uniform(space), kept))
         options = [Plan.of({}, t) for t in space.transforms if t]
         corrected = [dataclasses.replace(p, correct_bias=True) for p in [Plan(), *options]]
+        if not has_bias(space, base.as_dict()):
+            corrected = []
         note = f"good uniform, {len(kept)} float" if kept else "good uniform"
         plans = [
             (p.with_schemes(base.as_dict()), f"{note}, {' + '.join(p.transform_codes)}")
@@ -309,7 +311,7 @@ class Frontier:
                 after = model.prices(changed)
                 delta = (after[0] - now[0], after[1] - now[1], after[2] - now[2])
                 yield trial.plan.with_schemes(changed), f"{note}, {count} swaps", delta
-        if not trial.plan.correct_bias:
+        if not trial.plan.correct_bias and has_bias(space, plan):
             # assumes 5 % less damage, so that the plan is scheduled; the measurement replaces it
             noise = -0.05 * damage_of(trial)
             corrected = dataclasses.replace(trial.plan, correct_bias=True)
@@ -364,6 +366,12 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
             scale |= dict.fromkeys(schemes, max(1.0, 1.0 + (damage_of(trial) - noise) / own))
     weight = {key: value * scale.get(key[1], 1.0) for key, value in model.weight.items()}
     return dataclasses.replace(model, weight=weight)
+
+
+def has_bias(space: Space, schemes: Mapping[str, Scheme]) -> bool:
+    """Return whether a plan quantizes a layer whose bias can be corrected."""
+    quantized = {name for name, s in schemes.items() if not s.is_float}
+    return any(x.bias is not None and x.name in quantized for x in space.layers)
 
 
 def harmless_damage(trials: Iterable[Trial]) -> float:

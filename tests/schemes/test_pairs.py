@@ -54,6 +54,8 @@ def test_no_pair_saturates_whatever_the_weights(
     grams = np.stack([rows[::2].T @ rows[::2], rows[1::2].T @ rows[1::2]])
     rounded = Rounder(LAYER, weight, grams, axis=0).round(S8, P8)
     assert worst_sum(rounded[P8].data, 0) <= integers.PAIR_LIMIT
+    assert min(plain.data.min(), rounded[P8].data.min()) >= -127
+    assert not pairs.may_saturate(layer_node(CONV), rounded[P8].data)
     step = np.abs(weight - plain.restore()).reshape(len(weight), -1).max(axis=1) / plain.scale
     assert step.max() <= 1.01  # a pair gives way by rounding, at most
 
@@ -251,3 +253,11 @@ def test_a_dynamic_convolution_is_exact_on_every_cpu() -> None:
     assert made.may_saturate == ()
     (device,), (exact,) = nets.run(made.data, feeds), nets.run(made.data, feeds, exact=True)
     np.testing.assert_allclose(device, np.full_like(exact, 4.0), rtol=1e-2)
+
+
+def test_two_weights_of_minus_128_do_not_fit_on_arm_without_sdot() -> None:
+    rows = np.zeros((2, 32), np.int8)
+    rows[0, [0, 9]] = -128
+    assert pairs.rows_may_saturate(rows)
+    rows[0, 9] = -127
+    assert not pairs.rows_may_saturate(rows)

@@ -24,12 +24,12 @@ def fleet_table(report: Report) -> list[list[str]]:
     for row in report["picks"]:
         trial = wording.trial_of(report, row["trial"])
         if row["shown"] and trial is not None:
-            cells = [_cell(trial["devices"].get(name)) for name in names]
+            cells = [device_cell(trial["devices"].get(name)) for name in names]
             rows.append([row["title"], size(trial["size_bytes"]), *cells])
     return rows if names and len(rows) > 1 else []
 
 
-def _cell(figures: Mapping[str, Any] | None) -> str:
+def device_cell(figures: Mapping[str, Any] | None) -> str:
     """'0.3 %, 0.53×': changed answers, held-out where they were measured, and time."""
     if figures is None:
         return "–"

@@ -26,6 +26,7 @@ from seqto.files import write_file
 from seqto.records import Json
 from seqto.report import examples, wording
 from seqto.report.columns import Column, Place, Row, columns
+from seqto.report.fleet_table import device_cell
 from seqto.report.json_file import Writer
 from seqto.schemes.scheme import Scheme
 from seqto.selection.objectives import OBJECTIVES
@@ -193,6 +194,7 @@ def _trial(trial: Mapping[str, Any], layers: list[Json], places: Mapping[str, in
         "latency_ms": _figures(trial["latency_ms"]),
         "times": wording.both_ms(trial["latency_ms"]) if trial["latency_ms"] else "",
         "kept": len(trial["excluded"]),
+        "on_devices": {name: device_cell(found) for name, found in trial["devices"].items()},
         "objectives": _figures(trial["objectives"]),
         "plan": "".join(chr(_PLAN_BASE + places[plan.get(row["name"], "fp32")]) for row in layers),
     }

@@ -7,6 +7,10 @@ of unlike signs always fit.
 Neighbours are two numbers in a row of what a kernel sums up: of a matrix along its inputs, of a
 convolution along its channels, then along the positions of the kernel. With an odd number of
 channels the count goes on at the next position. tests/schemes/test_pairs.py holds the device to it.
+
+ARM kernels without SDOT move activations to -128 … 127 and add two products, eight places apart, in
+16 bits: only two weights of -128 by two activations of -128 do not fit (measured under qemu-user,
+docs/fleet.md). Which places meet depends on the packing, so that two such weights in a row count.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from numpy.typing import NDArray
 
 from seqto.model.graph import attribute
 from seqto.schemes.integers import PAIR_LIMIT
+
+LOWEST = -128
 
 
 def may_saturate(node: Any, weight: NDArray[Any]) -> bool:
@@ -45,7 +51,9 @@ def rows_may_saturate(rows: NDArray[Any]) -> bool:
     even = rows.shape[-1] // 2 * 2
     left, right = (rows[..., start:even:2].astype(np.int16) for start in (0, 1))
     # numbers of unlike signs add up to less than the larger of them: no case of their own
-    return bool((np.abs(left + right) > PAIR_LIMIT).any())
+    if (np.abs(left + right) > PAIR_LIMIT).any():
+        return True
+    return bool(((rows == LOWEST).sum(axis=-1) > 1).any())
 
 
 def summed_last(matrix: NDArray[Any]) -> NDArray[Any]:

@@ -45,8 +45,9 @@ S8 = IntType("s8", "int8", 8, -128, 127, -127, 127, -128, 127, signed=True)
 S7 = IntType("s7", "int8", 8, -64, 64, -64, 64, -128, 127, signed=True)
 
 
-# int8 of which no two neighbours saturate a 16-bit sum
-P8 = IntType("p8", "int8", 8, -128, 127, -127, 127, -128, 127, signed=True, pair_limit=128)
+# int8 of which no two neighbours saturate a 16-bit sum; nor -128, of which ARM kernels without SDOT
+# cannot add two products in 16 bits
+P8 = IntType("p8", "int8", 8, -128, 127, -127, 127, -127, 127, signed=True, pair_limit=128)
 
 
 U8 = IntType("u8", "uint8", 8, 0, 255, 0, 255, 0, 255, signed=False)

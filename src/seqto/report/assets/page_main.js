@@ -62,7 +62,7 @@ function drawHeader() {
     report.layers.length + " layers",
     counts.trials + " trials" + (counts.failed ? ", " + counts.failed + " failed" : ""),
     report.front.length + " on the front",
-    report.device.name ? "device " + report.device.name : null,
+    report.device.devices ? "devices " + report.device.devices.map((d) => d.name).join(", ") : report.device.name ? "device " + report.device.name : null,
     report.int8_products || null,
     model.sha256 ? "sha256 " + String(model.sha256).slice(0, 12) : null,
   ];
@@ -79,7 +79,8 @@ function drawPins() {
         el("dt", {}, "in search"), el("dd", {}, interval(t.loss)),
         el("dt", {}, "size"), el("dd", {}, size(t.size_bytes)),
         el("dt", {}, "latency"), el("dd", {}, METRICS.latency.say(t)),
-        t.accuracy === null ? null : [el("dt", {}, "accuracy"), el("dd", {}, percent(t.accuracy))],
+        t.accuracy === null ? null : [el("dt", {}, "accuracy"),
+          el("dd", {}, t.report_split?.accuracy != null ? percent(t.report_split.accuracy) + " held-out, " + percent(t.accuracy) + " in search" : percent(t.accuracy) + " in search")],
         el("dt", {}, "layers"), el("dd", {}, planSummary(report, t)),
         t.note ? [el("dt", {}, "note"), el("dd", {}, t.note)] : null))));
 }

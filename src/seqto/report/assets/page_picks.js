@@ -23,7 +23,7 @@ function tiles(report, trial) {
   const unseen = trial.report_split?.loss;
   const loss = unseen ?? trial.loss;
   const samples = loss ? loss.samples.toLocaleString("en") : "";
-  if (loss) made.push(tile(percent(loss.value), report.change_words + "; 95 % between " + (loss.low * 100).toFixed(1) + " and " + percent(loss.high) +
+  if (loss) made.push(tile(percent(loss.value), report.change_words + "; 95 % between " + percent(loss.low).replace(/\s%$/, "") + " and " + percent(loss.high) +
     (unseen ? ", on " + samples + " held-out samples" + (trial.loss ? "; in search " + percent(trial.loss.value) : "") : ", on " + samples + " samples of the search")));
   const accuracy = unseen ? trial.report_split.accuracy : trial.accuracy;
   if (accuracy !== null && accuracy !== undefined) {
@@ -78,6 +78,7 @@ function pickColumns(report, view, hooks) {
     { key: "search", title: held ? "in search" : "changed in search (95 %)", number: true, cell: of((t) => (held ? percent(t.loss?.value) : interval(t.loss))) },
     { key: "size", title: "size", number: true, cell: (r) => size(trialOf(r)?.size_bytes ?? report.baseline?.size_bytes) },
     report.trials.some((t) => t.latency_ms) ? { key: "latency", title: "time of float's", number: true, cell: (r) => (r.trial === null ? "1×" : of(latencyCell)(r)) } : null,
+    ...(report.device.devices ?? []).map((d) => ({ key: "on-" + d.name, title: "on " + d.name, number: true, cell: of((t) => t.on_devices[d.name] ?? NONE) })),
     labels ? { key: "accuracy", title: "accuracy", number: true, cell: (r) => percent(r.trial === null ? (held ? report.baseline?.report_split.accuracy : report.baseline?.accuracy) : unseen(trialOf(r))?.accuracy) } : null,
   ].filter(Boolean);
 }

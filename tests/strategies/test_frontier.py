@@ -34,6 +34,17 @@ def test_the_same_seed_asks_the_same_plans() -> None:
     assert len(runs[0]) == len(set(runs[0])), "a plan was asked twice"
 
 
+@pytest.mark.parametrize("objectives", [("loss", "size"), ("loss", "size", "latency")])
+def test_the_ask_size_changes_no_plan(objectives: tuple[str, ...]) -> None:
+    """Plans are decided a phase at a time; an ask is a part of a phase (docs/cluster.md)."""
+    runs = []
+    for ask in (1, 8, 64):
+        world = World(12)
+        drive(world, Frontier(objectives=objectives, ask=ask).search(world.space(), seed=3))
+        runs.append([p.key for p in world.tried])
+    assert runs[0] == runs[1] == runs[2]
+
+
 def test_saturating_kernels_are_avoided_where_the_device_shows_them() -> None:
     world = World(12)
     trials = drive(world, Frontier().search(world.space(), seed=0))

@@ -241,6 +241,9 @@ def report(options: argparse.Namespace) -> int:
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)
         return _exit_code([dataclasses.replace(result, met_goal=None)])  # no gate: a rewrite
+    if options.format == "sensitivities":
+        print(json.dumps(api.read_sensitivities(folder)))
+        return 0
     content = api.read_report(folder)
     if options.format == "md":
         print(markdown.summary(content, folder=folder, picture=options.picture))
@@ -407,7 +410,9 @@ def apply(options: argparse.Namespace) -> int:
         pick=options.pick,
         settings=overrides_from(options),
     )
-    saved, sentence = done.saved, measured_sentence(done.report, done.trial)
+    saved = done.saved
+    who = f"the plan of trial {saved.trial}"
+    sentence = measured_sentence(done.report, done.trial, who=who)
     if options.json:
         answer = {"saved": dataclasses.asdict(saved), "trial": done.trial, "sentence": sentence}
         print(json.dumps(answer))

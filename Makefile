@@ -13,7 +13,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check -c requirement
 # One process for each of two cores. By hand (`pytest tests/test_x.py`) there is one, which a debugger can stop.
 TWO_AT_A_TIME := -n 2 --dist loadgroup
 
-.PHONY: demo test check test-all tools clean
+.PHONY: demo test check test-all docs tools clean
 
 demo: .venv/runtime
 	$(BIN)/seqto demo --out runs/demo
@@ -27,13 +27,17 @@ check: .venv/dev
 # tvm, Ray, OpenVINO and the kernels of CPUs without VNNI have environments of their own; where one cannot be installed, that is said and
 # its tests are left out.
 # The big run comes last, so that its summary is the last line.
-test-all: .venv/dev tools
+test-all: .venv/dev tools docs
 	scripts/test-tvm "$(PYTHON)"
 	scripts/test-openvino "$(PYTHON)"
 	scripts/test-ray "$(PYTHON)"
 	scripts/test-avx2
 	$(BIN)/python scripts/audit
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/check -m "not tvm and not openvino and not ray"
+
+# the documentation as a site in site/, warnings are errors
+docs:
+	scripts/docs-site "$(PYTHON)"
 
 tools:
 	scripts/debian-tools
@@ -52,4 +56,4 @@ tools:
 	@touch $@ .venv/runtime
 
 clean:
-	rm -rf .venv .venv-tvm .venv-openvino .venv-ray .venv-audit build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-tvm .venv-openvino .venv-ray .venv-audit .venv-docs site build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

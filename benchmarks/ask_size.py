@@ -1,10 +1,10 @@
-"""What a larger ask costs: the front of the same search with `search.ask` from 1 to 64.
+"""What the size of an ask changes: the same search with `search.ask` from 1 to 64.
 
     python benchmarks/ask_size.py
     python benchmarks/ask_size.py --models fashion-mobilenetv3 --asks 8 64
 
-`frontier` asks for some plans at a time, and learns between asks. On one machine a small ask is
-free; on many workers whoever finishes first waits for the rest of the ask. Each run searches over
+`frontier` hands out its plans some at a time; whoever finishes first on a cluster waits for the
+rest of the ask. Each run searches over
 loss and size (no clock, so that runs can be compared); the hypervolume is that of the evaluation
 split in the box of fronts.py, after all trials and after the first 16 and 32 of them.
 """

@@ -1,11 +1,14 @@
 """Text models beside the stock settings of onnxruntime, on the same samples, in the same rounds.
 
-    python benchmarks/texts.py CONFIG RUN [--out benchmarks/results/texts.json]
+    python benchmarks/texts.py CONFIG RUN --models FOLDER            # make the models, judge them
+    python benchmarks/texts.py CONFIG RUN --models FOLDER --times    # time them, on quiet cores
 
-CONFIG is that of a finished run, RUN its folder. The recommended models of the run and what
-onnxruntime's own tools write (quantize_dynamic, per channel, with 8 and 7 bits, with and without
-quant_pre_process; quantize_static) are judged on the run's report split, one text at a time, and
-timed by turns beside float at the median and the 95 % length of the data.
+CONFIG is that of a run, RUN its folder. The recommended models of the run (and trials by number:
+`--trials`) and what onnxruntime's own tools write (quantize_dynamic, per channel, with 8 and 7
+bits, with and without quant_pre_process; quantize_static; MatMulNBitsQuantizer, which needs the
+package onnx_ir, and torch for HQQ) are judged on the run's report split, one text at a time. Times
+are taken by turns at the median and the 95 % length of the data: medians of ratios to float, and
+to the stock model that changes fewest answers, with a 95 % bootstrap interval.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import argparse
 import contextlib
 import json
 import logging
+import os
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-SECONDS = 6.0  # of timing for each length
+SECONDS = 25.0  # of timing for each length
 
 
 def stock_models(
@@ -49,6 +54,10 @@ def stock_models(
     makers["pre-processed, dynamic, 7 bits, per channel"] = lambda out: stock.quantize_dynamic(
         prepared, out, per_channel=True, reduce_range=True
     )
+    makers["pre-processed, dynamic, 8 bits, per channel"] = lambda out: stock.quantize_dynamic(
+        prepared, out, per_channel=True
+    )
+    makers |= n_bit_makers(model)
     makers["static u8/s8, 7 bits"] = lambda out: stock.quantize_static(
         model,
         out,
@@ -58,7 +67,7 @@ def stock_models(
         reduce_range=True,
     )
     for name, make in makers.items():
-        path = folder / f"stock-{len(name)}-{abs(hash(name)) % 9999}.onnx"
+        path = folder / f"stock-{'-'.join(re.findall('[a-z0-9]+', name))}.onnx"
         try:
             if "pre-processed" in name:
                 quant_pre_process(model, prepared, skip_symbolic_shape=True)
@@ -67,6 +76,31 @@ def stock_models(
             print(f"{name}: {type(error).__name__}: {str(error)[:120]}", flush=True)
             continue
         yield name, path
+
+
+def n_bit_makers(model: Path) -> dict[str, Callable[[Path], None]]:
+    """Return what onnxruntime's n-bit quantizer writes, by name of the algorithm."""
+
+    def make(out: Path, **more: Any) -> None:
+        import onnx
+        from onnxruntime.quantization import matmul_nbits_quantizer as n_bit
+
+        algorithm = more.pop("algorithm", None)
+        made = n_bit.MatMulNBitsQuantizer(
+            onnx.load(model),
+            accuracy_level=4,
+            algo_config=getattr(n_bit, algorithm)() if algorithm else None,
+            **more,
+        )
+        made.process()
+        made.model.save_model_to_file(str(out))
+
+    return {
+        "n-bit, 4 bits, symmetric": lambda out: make(out, block_size=32, is_symmetric=True),
+        "n-bit, 4 bits, zero points": lambda out: make(out, block_size=32, is_symmetric=False),
+        "n-bit, 4 bits, k-quant": lambda out: make(out, algorithm="KQuantWeightOnlyQuantConfig"),
+        "n-bit, 4 bits, HQQ": lambda out: make(out, algorithm="HQQWeightOnlyQuantConfig"),
+    }
 
 
 def judged(setup: Any, store: Any, split: str, models: dict[str, Path]) -> dict[str, Any]:
@@ -109,12 +143,12 @@ def judged(setup: Any, store: Any, split: str, models: dict[str, Path]) -> dict[
     return found
 
 
-def timed(setup: Any, store: Any, models: dict[str, Path]) -> dict[str, list[float]]:
-    """Return the medians of ratios to float at median and long length."""
+def timed(setup: Any, store: Any, models: dict[str, Path], *, stock: str) -> dict[str, Any]:
+    """Return ratios to float, and to a stock model with their intervals, at two lengths."""
     from seqto.execution.latency import in_turn
     from seqto.records import CALIBRATION
 
-    found: dict[str, list[float]] = {name: [] for name in models}
+    found: dict[str, Any] = {name: {"ratios": [], "over_stock": []} for name in models}
     for row in store.usual_and_long(CALIBRATION):
         feeds = store.pick(CALIBRATION, [row])
         with contextlib.ExitStack() as stack:
@@ -124,25 +158,34 @@ def timed(setup: Any, store: Any, models: dict[str, Path]) -> dict[str, list[flo
             ]
             for session in sessions:
                 session.time_ms(feeds)
-            times = in_turn(sessions, feeds, seconds=SECONDS, rounds=(12, 200))
-        base = np.array(times[0])
-        for name, own in zip(models, times, strict=True):
-            found[name].append(round(float(np.median(np.array(own) / base)), 3))
-        found[next(iter(models))][-1] = round(float(np.median(base)), 3)  # ms of float
+            times = in_turn(sessions, feeds, seconds=SECONDS, rounds=(12, 400))
+        rows = dict(zip(models, map(np.array, times), strict=True))
+        for name, own in rows.items():
+            ratio = float(np.median(own / rows["float"]))
+            found[name]["ratios"].append(round(ratio, 3))
+            found[name]["over_stock"].append(_interval(own / rows[stock]))
+        found["float"]["ratios"][-1] = round(float(np.median(rows["float"])), 3)  # ms of float
     return found
 
 
+def _interval(ratios: Any) -> list[float]:
+    """Return the median and its 95 % bootstrap interval."""
+    chosen = np.random.default_rng(0).integers(0, len(ratios), (400, len(ratios)))
+    low, high = np.percentile(np.median(ratios[chosen], axis=1), (2.5, 97.5))
+    return [round(float(x), 3) for x in (np.median(ratios), low, high)]
+
+
 def main() -> None:
-    from seqto import config, export
-    from seqto.data.store import SampleStore
-    from seqto.records import CALIBRATION, REPORT
-    from seqto.selection.recommend import title_of
+    from seqto import config
     from seqto.study import workspace
     from seqto.study.setup import make_setups
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("run", type=Path)
+    parser.add_argument("--models", type=Path, required=True, help="folder for the models")
+    parser.add_argument("--times", action="store_true", help="time what an earlier call has made")
+    parser.add_argument("--trials", type=int, nargs="*", default=[], help="beside the picks")
     parser.add_argument("--set", action="append", default=[], help="as for seqto tune")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/texts.json"))
     given = parser.parse_args()
@@ -151,48 +194,71 @@ def main() -> None:
     overrides = dict(config.parse_assignment(text) for text in given.set)
     settings = config.make(config.read_toml(given.config), overrides)
     (setup,) = make_setups(settings, out=given.run)
-    with tempfile.TemporaryDirectory(prefix="texts-") as name:
-        folder = Path(name)
-        prepared = workspace.prepare_model(setup, given.run)
-        store: SampleStore = workspace.build_store(setup, prepared, folder / "samples")
-        feeds = [dict(batch) for batch in store.calibration()][:32]
-        float_model = Path(setup.fetched.path)
-        models = {"float": float_model, **dict(stock_models(float_model, folder, feeds))}
-        report = json.loads((given.run / "report.json").read_text())
-        seen: dict[int, str] = {}
-        full = {"fully quantized": report["fully_quantized"]}
-        for pick, number in {**report["recommended"], **full}.items():
-            title = title_of(pick)
-            if number is None:
-                continue
-            if number in seen:
-                seen[number] += f", {title}"
-                continue
-            seen[number] = title
-            models[f"#{number}"] = folder / f"trial-{number}.onnx"
-            export(given.run, models[f"#{number}"], trial=number)
-        found = judged(setup, store, REPORT, models)
-        ratios = timed(setup, store, models)
-        lengths = store.lengths(CALIBRATION)
-        rows = [
-            {
-                "name": f"seqto, {seen[int(n[1:])]} ({n})" if n.startswith("#") else n,
-                "size_bytes": path.stat().st_size,
-                "ratios": ratios[n],
-                **found[n],
-            }
-            for n, path in models.items()
-        ]
-        tokens = [int(np.median(lengths)), int(np.percentile(lengths, 95))]
     known = json.loads(given.out.read_text()) if given.out.is_file() else {}
-    known[given.config.stem] = {
-        "samples": report["data"]["splits"][REPORT],
-        "tokens": tokens,
-        "cpu": report["environment"].get("cpu"),
-        "rows": rows,
-    }
+    with tempfile.TemporaryDirectory(prefix="texts-") as name:
+        prepared = workspace.prepare_model(setup, given.run)
+        store = workspace.build_store(setup, prepared, Path(name) / "samples")
+        if given.times:
+            add_times(setup, store, known[given.config.stem], given.models)
+        else:
+            given.models.mkdir(parents=True, exist_ok=True)
+            known[given.config.stem] = judge_models(setup, store, given)
     given.out.write_text(json.dumps(known, indent=1) + "\n")
     print(table(given.config.stem, known[given.config.stem]))
+
+
+def judge_models(setup: Any, store: Any, given: argparse.Namespace) -> dict[str, Any]:
+    """Make all models in a folder, and judge them on the report split."""
+    from seqto.records import CALIBRATION, REPORT
+
+    report = json.loads((given.run / "report.json").read_text())
+    feeds = [dict(batch) for batch in store.calibration()][:32]
+    float_model = Path(setup.fetched.path)
+    models = {"float": float_model, **dict(stock_models(float_model, given.models, feeds))}
+    stock = [name for name in models if name != "float"]
+    models |= trial_models(report, given)
+    found = judged(setup, store, REPORT, models)
+    lengths = store.lengths(CALIBRATION)
+    return {
+        "samples": report["data"]["splits"][REPORT],
+        "tokens": [int(np.median(lengths)), int(np.percentile(lengths, 95))],
+        "cpu": report["environment"].get("cpu"),
+        "stock": min(stock, key=lambda n: (found[n]["loss"]["value"], n)),
+        "rows": [
+            {"name": n, "file": p.name, "size_bytes": p.stat().st_size, **found[n]}
+            for n, p in models.items()
+        ],
+    }
+
+
+def trial_models(report: dict[str, Any], given: argparse.Namespace) -> dict[str, Path]:
+    """Export the recommended trials, the fully quantized one and those asked for."""
+    from seqto import export
+    from seqto.selection.recommend import title_of
+
+    names: dict[int, list[str]] = {}
+    picks = {**report["recommended"], "fully quantized": report["fully_quantized"]}
+    for pick, number in picks.items():
+        if number is not None:
+            names.setdefault(number, []).append(title_of(pick))
+    for number in given.trials:
+        names.setdefault(number, ["of the front"])
+    made = {}
+    for number, titles in names.items():
+        path = given.models / f"trial-{number}.onnx"
+        export(given.run, path, trial=number)
+        made[f"seqto, {', '.join(titles)} (#{number})"] = path
+    return made
+
+
+def add_times(setup: Any, store: Any, known: dict[str, Any], folder: Path) -> None:
+    """Time the models of an earlier call, in turn, and put the ratios into its rows."""
+    paths = {row["name"]: folder / row["file"] for row in known["rows"]}
+    paths["float"] = Path(setup.fetched.path)
+    times = timed(setup, store, paths, stock=known["stock"])
+    for row in known["rows"]:
+        row.update(times[row["name"]])
+    known["load"] = round(os.getloadavg()[0], 1)
 
 
 def table(name: str, found: dict[str, Any]) -> str:
@@ -201,17 +267,18 @@ def table(name: str, found: dict[str, Any]) -> str:
     usual, long = found["tokens"]
     lines = [
         f"| {name}, {found['samples']} samples | MB | changed | {score} | time, {usual} tokens | "
-        f"{long} tokens |",
-        "|---|---|---|---|---|---|",
+        f"{long} tokens | / stock |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in found["rows"]:
         loss = row.get("loss")
         share = "" if loss is None else f"{100 * loss['value']:.1f} %"
-        first, second = row["ratios"]
         unit = " ms" if loss is None else ""
+        times = [f"{r:.3g}{unit}" for r in row["ratios"]] if "ratios" in row else ["", ""]
+        over = ", ".join(f"{m} ({a}–{b})" for m, a, b in row.get("over_stock", ()))
         lines.append(
             f"| {row['name']} | {row['size_bytes'] / 1e6:.2f} | {share} | "
-            f"{row['scores'][score]:.4g} | {first:.3g}{unit} | {second:.3g}{unit} |"
+            f"{row['scores'][score]:.4g} | {times[0]} | {times[1]} | {over} |"
         )
     return "\n".join(lines)
 

@@ -339,7 +339,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         path, _, anchor = target.partition("#")
         file = page.parent / path if path else page
         assert file.exists(), f"{page.name}: {target}"
-        if anchor:
+        if anchor and file.suffix == ".md":  # of a picture it names the theme
             assert anchor in anchors_of(file), f"{page.name}: {target}"
 
 

@@ -39,7 +39,7 @@ def without_vnni() -> str:
 
 def _tables(name: str) -> str:
     """One table a model; the lowest of each column among usable files in bold."""
-    rows = _rows(name)
+    rows = rows_with_ours(name)
     parts = []
     for model in dict.fromkeys(row["model"] for row in rows):
         found = sorted(
@@ -59,7 +59,7 @@ def _tables(name: str) -> str:
 def headline() -> str:
     """The best file of each tool within 5 %, by changed answers; all tools, all models."""
     content = read(FILE)
-    rows = _rows(FILE)
+    rows = rows_with_ours(FILE)
     models = list(dict.fromkeys(row["model"] for row in rows))
     tools = dict.fromkeys(_peer_of(row) for row in rows)
     lines = []
@@ -78,7 +78,7 @@ def headline() -> str:
     return table(("", *(TITLES.get(m, m) for m in models)), lines) + told
 
 
-def _rows(name: str) -> list[Json]:
+def rows_with_ours(name: str) -> list[Json]:
     """The rows of the file; ours is that of the fronts where this benchmark has made no run."""
     rows: list[Json] = list(read(name)["rows"].values())
     ours = {row["model"] for row in rows if row["tool"] == "seqto"}

@@ -103,3 +103,19 @@ def _cluster_line(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['start_s']:.0f} s",
         f"{row['load'][0]:.0f}",
     )
+
+
+@named("asks")
+def asks() -> str:
+    """The same search with asks of several sizes."""
+    lines = [
+        (
+            row["ask"],
+            row["trials"],
+            f"{row['first']['16']:.4f}",
+            f"{row['hypervolume']:.4f}",
+        )
+        for row in read("asks")["rows"].values()
+    ]
+    head = ("`search.ask`", "trials", "hypervolume after 16 trials", "at the end")
+    return table(head, lines) + origin("asks")

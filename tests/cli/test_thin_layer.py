@@ -78,6 +78,7 @@ WORDS: Sequence[tuple[str, str]] = (
     ("diagnose --config tune.toml --out why", "diagnose_models"),
     ("report run", "write_report"),
     ("report run --format md", "read_report"),
+    ("report run --format sensitivities", "read_sensitivities"),
     ("export run -o q.onnx", "export"),
     ("export net.onnx --mode weight -o w.onnx", "quantize"),
     ("export run -o q.onnx --card", "export_with_card"),

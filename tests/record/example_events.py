@@ -40,6 +40,7 @@ ONE_OF_EACH: tuple[events.Event, ...] = (
     events.TrialMeasured(3, MEASURED),
     events.ExamplesFound(3, "report", ({"name": "a.jpg", "row": 1, "form": "text"},)),
     events.StepFailed(events.TIMING, 3, "k", FAILURE),
+    events.KnowledgeTaken("runs/first", {"seqto_sensitivities": 1}),
     events.Finding("task", "look at it", ("conv",), {"share": 0.5}),
     events.RunEnded("done", 1.5),
 )

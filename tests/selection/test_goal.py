@@ -82,6 +82,38 @@ def test_a_trial_that_misses_on_the_report_split_makes_room_for_the_next() -> No
     assert answer(goal(want="smallest", max_loss=0.01), trials).trial == 2
 
 
+def held_out(found: Trial, loss: float, samples: int) -> Trial:
+    report = Measurement(REPORT, "x", Loss(loss, loss, loss, samples), damage=0.01)
+    return dataclasses.replace(found, measurements={**found.measurements, REPORT: report})
+
+
+def test_few_held_out_samples_do_not_outweigh_what_the_search_saw() -> None:
+    lucky = held_out(trial(0, loss=0.05, size=100), 0.0, 30)
+    assert [m.setting for m in misses(goal(max_loss=0.01), lucky, None)] == ["max_loss"]
+    assert misses(goal(max_loss=0.046), lucky, None) == []
+
+
+def test_many_held_out_samples_are_not_outweighed_by_a_lucky_search() -> None:
+    lucky = held_out(trial(0, loss=0.0, size=100), 0.012, 350)
+    assert [m.value for m in misses(goal(max_loss=0.01), lucky, None)] == [0.012]
+
+
+def test_the_bound_that_costs_most_is_named() -> None:
+    found = answer(goal(max_loss=0.01, max_size=20, min_speedup=1.05))
+    assert found.costliest == "max_size"
+    assert answer(goal(max_size=20)).costliest is None, "there is one only"
+
+
+@pytest.mark.parametrize("setting", ["max_size", "min_speedup", "max_latency", "max_peak_memory"])
+def test_a_bound_that_nothing_can_keep_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match="can be kept by no model"):
+        make({}, {f"search.{setting}": 0})
+
+
+def test_a_bound_of_the_score_is_aimed_at_too() -> None:
+    assert make({}, {"search.max_score_drop": "1%"}).search.tolerance == 0.01
+
+
 def test_what_was_not_measured_is_no_answer_and_may_become_one() -> None:
     found = answer(goal(want="smallest", max_peak_memory=1e6))
     assert (found.met, found.pending) == (False, 3)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import bundles
 import text_nets
 from hub_server import serve_hub
 from seqto import tune
@@ -143,3 +144,53 @@ def test_a_run_takes_task_tokenizer_and_labels_from_the_hub_and_says_so(tmp_path
     assert "text-classification, as org/reviews says" in sentence
     assert "labels from id2label of config.json" in sentence
     assert report["model"]["origin"]["taken"]["tokenizer"] == "tokenizer.json"
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_bundle_of_the_hub_generates_as_its_generation_config_says(tmp_path):
+    pytest.importorskip("tokenizers")
+    words = bundles.words(30)
+    write_tsv(tmp_path / "words.tsv", words, words)
+    wiring = bundles.wiring()
+    generation = {
+        "decoder_start_token_id": bundles.START,
+        "eos_token_id": bundles.STOP,
+        "max_length": 9,
+    }
+    with serve_hub() as hub:
+        files = {
+            "encoder.onnx": bundles.encoder().SerializeToString(),
+            "decoder.onnx": bundles.decoder().SerializeToString(),
+            "config.json": json.dumps({"architectures": ["MarianMTModel"]}).encode(),
+            "generation_config.json": json.dumps(generation).encode(),
+            "tokenizer.json": bundles.write_tokenizer(tmp_path / "t.json").read_bytes(),
+        }
+        hub.add("org/tiny", files)
+        names = ("encoder", "decoder")
+        tune(
+            out=tmp_path / "run",
+            model__bundle={name: f"hub:org/tiny/{name}.onnx" for name in names},
+            model__endpoint=hub.endpoint,
+            model__cache=str(tmp_path / "cache"),
+            task__encoder=wiring["encoder"],
+            task__decoder=wiring["decoder"],
+            data__pairs=str(tmp_path / "words.tsv"),
+            data__columns=["source", "references"],
+            data__calibration=4,
+            data__evaluation=8,
+            data__report=4,
+            analysis__samples=2,
+            analysis__diagnose=False,
+            search__objectives=["loss", "size"],
+            search__menu=["fp32", "dynamic-s8-channel"],
+            search__treatments=[],
+            search__max_trials=1,
+            device__latency_s=0.01,
+        )
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    task = report["settings"]["task"]
+    assert (task["kind"], task["settings"]["start"]) == ("seq2seq", bundles.START)
+    assert (task["settings"]["stop"], task["settings"]["max_length"]) == ([bundles.STOP], 9)
+    sentence = next(f["message"] for f in report["findings"] if f["kind"] == "guess")
+    assert "taken for seq2seq, as org/tiny says" in sentence
+    assert "generation from generation_config.json" in sentence

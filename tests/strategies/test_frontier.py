@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -31,6 +32,17 @@ def test_the_same_seed_asks_the_same_plans() -> None:
         runs.append([p.key for p in world.tried])
     assert runs[0] == runs[1]
     assert len(runs[0]) == len(set(runs[0])), "a plan was asked twice"
+
+
+@pytest.mark.parametrize("objectives", [("loss", "size"), ("loss", "size", "latency")])
+def test_the_ask_size_changes_no_plan(objectives: tuple[str, ...]) -> None:
+    """Plans are decided a phase at a time; an ask is a part of a phase (docs/cluster.md)."""
+    runs = []
+    for ask in (1, 8, 64):
+        world = World(12)
+        drive(world, Frontier(objectives=objectives, ask=ask).search(world.space(), seed=3))
+        runs.append([p.key for p in world.tried])
+    assert runs[0] == runs[1] == runs[2]
 
 
 def test_saturating_kernels_are_avoided_where_the_device_shows_them() -> None:
@@ -102,3 +114,21 @@ def test_spread_points_keep_the_extremes(count: int) -> None:
     assert len(chosen) == len(set(chosen)) == count
     if count > 1:
         assert {0, 11} <= set(chosen)
+
+
+def test_a_bias_is_corrected_only_where_there_is_one() -> None:
+    for with_bias in (False, True):
+        world = World(6)
+        if with_bias:
+            world.layers = tuple(dataclasses.replace(x, bias="b") for x in world.layers)
+        drive(world, Frontier().search(world.space(), seed=0))
+        assert any(p.correct_bias for p in world.tried) == with_bias
+
+
+def test_with_a_time_budget_the_first_ask_gives_a_front() -> None:
+    world = World(8)
+    usual = next(Frontier().search(world.space(), seed=0))
+    hurried = next(Frontier(max_minutes=1.0).search(world.space(), seed=0))
+    assert usual.plans == hurried.plans[: len(usual.plans)]
+    assert hurried.notes[len(usual.notes) :] == ("uniform fp16", "uniform weight-s8-channel")
+    assert not any(plan.rounds_for_output for plan in hurried.plans)

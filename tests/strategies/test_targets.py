@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,15 +17,20 @@ from small_space import MENU, World, drive
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import Failure
+from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.frontier import Frontier
+from seqto.search.strategies.goal_plans import goal_plans, region_of
 from seqto.search.strategies.noise_model import NoiseModel, fit
 from seqto.search.strategies.targets import (
     bisect_fastest,
     byte_limit,
     damage_of,
+    measured_trials,
     target_plans,
 )
 from seqto.selection.expected_loss import bound
+from seqto.selection.goal import Goal, find_answer, misses
+from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import loss_curve
 
 SEEDS = (0, 1, 2)
@@ -130,3 +136,77 @@ def test_a_search_goes_on_when_the_fully_quantized_model_fails() -> None:
             ask = search.send(answers)
     assert trials[0].error is not None
     assert len(trials) > 10
+
+
+GOALS = (
+    {"max_size": 0.5},
+    {"max_size": 0.6, "want": "fastest"},
+    {"min_speedup": 1.2},
+    {"min_speedup": 1.2, "want": "smallest"},
+    {"max_size": 0.6, "min_speedup": 1.1, "want": "lowest-loss"},
+    {"max_size": 0.7, "max_loss": 0.05, "want": "fastest"},
+)
+
+
+def search_of(goal: dict[str, Any], space: Space) -> dict[str, Any]:
+    """The settings of a goal whose size is a share of the float model's."""
+    size = goal.get("max_size")
+    total = sum(space.bytes_of[x.name, space.menu[x.name][0]] for x in space.layers)
+    return goal if size is None else {**goal, "max_size": size * total}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("given", GOALS, ids=str)
+def test_goal_plans_are_priced_within_the_bounds_if_any_plan_can_be(
+    given: dict[str, Any], seed: int
+) -> None:
+    _, model, known = searched(seed)
+    goal = Goal.of(search_of(given, model.space))
+    assert goal is not None
+    plans = goal_plans(goal, model, known, Plan(), objectives=("loss", "size", "latency"))
+    region = region_of(goal, model, measured_trials(known))
+    reachable = any(
+        region.excess(model.prices(scheme_by_layer(model.space, t.plan))) <= 0
+        for t in known.values()
+    )
+    excess = [region.excess(model.prices(scheme_by_layer(model.space, p))) for p, _ in plans]
+    if reachable and plans:
+        assert min(excess) <= 1e-9
+
+
+@pytest.mark.parametrize("given", GOALS, ids=str)
+def test_a_search_with_a_goal_ends_nearer_to_it_or_better_within(given: dict[str, Any]) -> None:
+    world = World(12, seed=1)
+    space = world.space()
+    settings = search_of(given, space)
+    goal = Goal.of(settings)
+    assert goal is not None
+    aimed, plain = (
+        drive(world, Frontier(tolerance=0.02, **more).search(space, seed=0))
+        for more in (settings, {})
+    )
+    inside = [[t for t in trials if not misses(goal, t, None)] for trials in (aimed, plain)]
+    shares = [len(kept) / len(all_) for kept, all_ in zip(inside, (aimed, plain), strict=True)]
+    assert shares[0] >= shares[1], "more of the trials are of use"
+    if inside[1] and goal.want:
+        objectives = ("loss", "size", "latency")
+        best = [figure(goal, trials, objectives) for trials in (aimed, plain)]
+        assert best[0] <= 1.02 * best[1] + 1e-9, "and the answer is about as good, or better"
+
+
+def figure(goal: Goal, trials: list[Trial], objectives: tuple[str, ...]) -> float:
+    """What is wanted of the answer, else its loss."""
+    found = find_answer(
+        goal, trials, baseline=None, probable=lambda _trial: 0.0, objectives=objectives
+    )
+    chosen = next(t for t in trials if t.number == found.trial)
+    value = OBJECTIVES[goal.want or "loss"].value(chosen, None)
+    assert value is not None
+    return value
+
+
+def test_a_goal_that_nothing_keeps_gets_the_nearest_plans() -> None:
+    _, model, known = searched(0)
+    goal = Goal.of({"max_size": 10.0, "want": "fastest"})
+    assert goal is not None
+    assert goal_plans(goal, model, known, Plan(), objectives=("loss", "size", "latency"))

@@ -118,3 +118,12 @@ def test_schemes_say_what_must_be_calibrated_and_rounded() -> None:
     assert rounded_kinds(NEAREST, Constraints()) == ()
     asked = [parse("static-s8-u8-channel-mse"), parse("weight-s8-channel"), parse("static-u8")]
     assert range_methods(asked) == ["minmax", "mse"]
+
+
+def test_what_only_a_table_has_is_no_uniform_plan() -> None:
+    table = Layer("table", "Gather", ("table",), (), "e", 10**6, weight="t", storage=True)
+    own = (parse("fp32"), parse("weight-s8-channel"), parse("nbit-s8-channel"))
+    space = dataclasses.replace(SPACE, layers=(*LAYERS, table), menu={**MENU, "table": own})
+    notes = [note for _, note in anchors(space, Plan())]
+    assert "uniform weight-s8-channel" in notes
+    assert "uniform nbit-s8-channel" not in notes

@@ -121,3 +121,15 @@ def test_weights_are_rounded_for_the_output_with_and_without_the_factors(tmp_pat
     assert answers(plain, made.assemble(plan).data) == pytest.approx(
         answers(plain, base.assemble(plan).data), abs=0.05
     )
+
+
+def test_a_variant_that_an_earlier_version_has_rounded_keeps_its_factors() -> None:
+    treated = smoothed(post_norm())
+    layers = [x for x in treated.layers if x.name == "m_down"]
+    made = assembler(treated)
+    found = rounded_weights.round_layers(
+        treated, lambda: batches(treated), layers, ("s8",), constants=made
+    )
+    made.rounded.update({k: q for k, q in found.items() if not k[1].endswith(UNSCALED)})
+    plan = Plan.of({"m_down": "nbit-s8-channel-round-output"})
+    assert "m_down/smooth" in added(made.assemble(plan).data)

@@ -17,6 +17,7 @@ from seqto.report import compare_page
 from seqto.report.compare_page import check_page
 from seqto.report.live import LiveView, start
 from seqto.report.view import build_report
+from seqto.study.knowledge import knowledge_of
 
 
 def write_report(folder: str | Path, *, examples: bool = True) -> Result:
@@ -30,6 +31,11 @@ def write_report(folder: str | Path, *, examples: bool = True) -> Result:
 def read_report(folder: str | Path) -> Json:
     """Return what report.json holds, made from the journal; nothing is written."""
     return build_report(state_of(folder))
+
+
+def read_sensitivities(folder: str | Path) -> Json:
+    """Return what a run has learnt of its layers; as a JSON file, `search.warm_start` takes it."""
+    return knowledge_of(state_of(folder), Path(folder)).to_json()
 
 
 def compare(

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from seqto.assembly import bias_correction, rounded_weights
 from seqto.assembly.graph_writer import GraphWriter
 from seqto.assembly.inserted_factors import (
+    UNSCALED,
+    Factors,
     Unscaled,
     inserted_factors,
     needs_factors,
@@ -128,7 +130,7 @@ class Assembler:
         """Return the layer's part, made once. Where nothing flows in as integers, scale is 1."""
         key = (layer.name, scheme.code, input_scale, correct_bias)
         if key not in self._parts:
-            factors = self._factors.get(layer.name)
+            factors = self._removable_factors().get(layer.name)
             plain = factors is not None and not needs_factors(cast(Scheme, scheme))
             self._parts[key] = scheme.part(
                 layer,
@@ -137,6 +139,11 @@ class Assembler:
                 correct_bias=correct_bias and layer.bias is not None,
             )
         return self._parts[key]
+
+    def _removable_factors(self) -> Mapping[str, Factors]:
+        """Variants that an earlier version has rounded keep all: no integers are without them."""
+        known = any(kind.endswith(UNSCALED) for _, kind in self.rounded)
+        return self._factors if known or not self.rounded else {}
 
     def bytes_of(self, layer: Layer, scheme: Scheme) -> int:
         """Return the bytes that the layer's constants take in the file under this scheme."""
@@ -191,8 +198,8 @@ class Assembler:
             self._bases[opset] = upgrade(self.prepared.proto, opset, name="the prepared model")
         base = self._bases[opset]
         nodes = None
-        if self._factors:
-            nodes = without_factors(base, self.prepared.layers, self._factors, schemes)
+        if factors := self._removable_factors():
+            nodes = without_factors(base, self.prepared.layers, factors, schemes)
         writer = GraphWriter(
             self.prepared,
             base,

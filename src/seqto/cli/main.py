@@ -241,6 +241,9 @@ def report(options: argparse.Namespace) -> int:
         for problem in result.problems:
             print(f"seqto: {problem}", file=sys.stderr)
         return _exit_code([dataclasses.replace(result, met_goal=None)])  # no gate: a rewrite
+    if options.format == "sensitivities":
+        print(json.dumps(api.read_sensitivities(folder)))
+        return 0
     content = api.read_report(folder)
     if options.format == "md":
         print(markdown.summary(content, folder=folder, picture=options.picture))

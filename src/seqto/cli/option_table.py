@@ -94,6 +94,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--order", "search.order", "ORDER", "of stepwise: worst, reverse, random", "worst", SEARCH
     ),
+    Option(
+        "--from",
+        "search.warm_start",
+        "RUN",
+        "start from what a run of the same graph has learnt; its folder, or its sensitivities",
+        "none",
+        SEARCH,
+    ),
     Option("--seed", "search.seed", "N", "seed of the strategy", "0", SEARCH, type=int),
     Option(
         "--max-trials",

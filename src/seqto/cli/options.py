@@ -190,9 +190,10 @@ def _add_report(commands: Any) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a run folder")
     parser.add_argument(
         "--format",
-        choices=("all", "md", "json", "csv"),
+        choices=("all", "md", "json", "csv", "sensitivities"),
         default="all",
-        help="all: write every file; md, json, csv: print (default: all)",
+        help="all: write every file; md, json, csv: print; sensitivities: print what `tune --from` "
+        "takes (default: all)",
     )
     parser.add_argument(
         "--no-examples", action="store_true", help="leave samples that changed out of the page"
@@ -321,7 +322,11 @@ def _add_init(commands: Any) -> None:
         help="a folder of pictures, an .npz file, or random:COUNT (default: random inputs)",
     )
     parser.add_argument(
-        "-o", "--output", default="tune.toml", metavar="FILE", help="(default: tune.toml)"
+        "-o",
+        "--output",
+        default="tune.toml",
+        metavar="FILE",
+        help="the config to write (default: tune.toml)",
     )
     _add_json(parser)
 

@@ -59,7 +59,12 @@ def _within(options: argparse.Namespace) -> dict[str, str]:
     kind, colon, share = text.rpartition(":")
     if colon and kind not in ("score", "answers"):
         raise ConfigError(f"--within {text!r}: write 1%, or score:1% for the task's score")
-    return {"search.max_score_drop" if kind == "score" else "search.max_loss": share}
+    setting = "search.max_score_drop" if kind == "score" else "search.max_loss"
+    other = getattr(options, setting, None)
+    if other is not None and other != share:
+        option = "--" + setting.removeprefix("search.").replace("_", "-")
+        raise ConfigError(f"--within {text} and {option} {other} contradict: give one of them")
+    return {setting: share}
 
 
 def _split(setting: str, items: list[str]) -> list[str]:

@@ -53,7 +53,8 @@ def read_toml(path: str | Path) -> Json:
             device["launcher"] = [_absolute(command[0], folder), *command[1:]]
     bundle = tables["model"].get("bundle") if isinstance(tables.get("model"), dict) else None
     if isinstance(bundle, dict):
-        bundle |= {part: _absolute(path, folder) for part, path in bundle.items()}
+        files = {k: v for k, v in bundle.items() if not str(v).startswith("hub:")}
+        bundle |= {part: _absolute(path, folder) for part, path in files.items()}
     data = tables.get("data")
     for name, keys in PATHS_IN_DATA.items():
         table = data.get(name) if isinstance(data, dict) else None
@@ -136,7 +137,8 @@ def _several_devices(
 def _with_tolerance(settings: Settings, given: Collection[str]) -> Settings:
     """A bound of the loss is the tolerated loss too, unless that is given.
 
-    A bound or a wish whose figure the search does not look at is refused.
+    So is a bound of the score's drop, which is no larger than the loss. A bound or a wish whose
+    figure the search does not look at is refused, and a bound that nothing can keep.
     """
     search = settings.search
     goal = Goal.of(dataclasses.asdict(search))
@@ -148,11 +150,16 @@ def _with_tolerance(settings: Settings, given: Collection[str]) -> Settings:
                 f"the goal ({goal.text()}) needs latency, which is not among search.objectives "
                 f"({', '.join(search.objectives)}): add it"
             )
-    if search.max_loss is None or "search.tolerance" in given:
+    for bound in goal.bounds:
+        if bound.limit <= 0 and bound.setting not in ("max_loss", "max_score_drop"):
+            raise ConfigError(
+                f"search.{bound.setting} = {bound.limit:g} can be kept by no model: give a bound "
+                "above 0"
+            )
+    tolerated = search.max_score_drop if search.max_loss is None else search.max_loss
+    if tolerated is None or "search.tolerance" in given:
         return settings
-    return dataclasses.replace(
-        settings, search=dataclasses.replace(search, tolerance=search.max_loss)
-    )
+    return dataclasses.replace(settings, search=dataclasses.replace(search, tolerance=tolerated))
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

@@ -226,6 +226,10 @@ class SearchSettings:
     max_peak_memory: float | None = _help(
         'bound: highest peak memory, e.g. "200MB"', resume=True, unit="bytes"
     )
+    warm_start: str | None = _help(
+        "frontier, evolve: a run folder of the same graph, or its sensitivities, to start from",
+        path=True,
+    )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the strategy's own keys"}
     )

@@ -30,6 +30,7 @@ OBJECTIVES = "objectives"  # objectives that the strategy does not plan for
 UNSUPPORTED = "unsupported"  # schemes that the device refuses
 TREATMENT = "treatment"  # a transformed float model was made
 DIAGNOSIS = "diagnosis"
+WARM_START = "warm start"  # what of an earlier run applies
 BATCH_DEPENDENCE = "batch dependence"  # answers that change with what else is in the batch
 
 # steps beside the trials that may fail
@@ -258,6 +259,15 @@ class Finding(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class KnowledgeTaken(_Event):
+    """What the run starts from: the sensitivities, times and plans of an earlier one."""
+
+    tag: ClassVar[str] = "knowledge"
+    source: str
+    knowledge: Json
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded(_Event):
     """The end of a call; a later call may go on."""
 
@@ -285,6 +295,7 @@ Event = (
     | ExamplesFound
     | StepFailed
     | Finding
+    | KnowledgeTaken
     | RunEnded
 )
 KINDS: Mapping[str, type[Event]] = {kind.tag: kind for kind in Event.__args__}

@@ -26,6 +26,7 @@ from seqto.record.events import (
     Finding,
     FootprintMeasured,
     Int8ProductsTested,
+    KnowledgeTaken,
     LayersRanked,
     NodeUsed,
     PlanProfiled,
@@ -68,6 +69,7 @@ class RunState:
     trial_at: dict[int, float] = field(default_factory=dict)  # seconds since the run began
     timed_at: dict[str, float] = field(default_factory=dict)  # by graph, or `#` and the number
     examples: dict[int, ExamplesFound] = field(default_factory=dict)  # by trial
+    knowledge: KnowledgeTaken | None = None  # of an earlier run, that this one starts from
     ended: RunEnded | None = None  # None: still running, or going on after an end
 
     def apply(self, event: Event) -> None:  # noqa: PLR0912  (one branch for each kind)
@@ -115,6 +117,8 @@ class RunState:
             case Finding():
                 if event not in self.findings:  # a resumed call may find the same again
                     self.findings.append(event)
+            case KnowledgeTaken():
+                self.knowledge = event
             case RunEnded():
                 self.ended = event
             case _:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqto.record import events
+from seqto.record.events import WARM_START
 from seqto.report.wording import (
     best_pick,
     both_ms,
@@ -35,6 +36,10 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
     found += [
         f["message"] for f in report["findings"] if f["kind"] in (events.TASK, events.OBJECTIVES)
     ]
+    start = [f["message"].rstrip(".") for f in report["findings"] if f["kind"] == WARM_START]
+    if start:
+        source = report["settings"].get("search", {}).get("warm_start")
+        found.append(f"Started from {plain(source or 'an earlier run')}: {'; '.join(start)}.")
     missing = [OBJECTIVES[n].label for n in report["objectives"] if n not in report["ranked_by"]]
     if missing and report["ranked_by"] and report["status"] != "running":
         found.append(

@@ -135,6 +135,8 @@ def goal_sentence(report: Mapping[str, Any]) -> str:
     if answer["opened_by"] and len(answer["bounds"]) > 1:
         names = " or ".join(f"--{n.replace('_', '-')}" for n in answer["opened_by"])
         text += f" Without {names} some trial would do."
+    if answer.get("costliest"):
+        text += f" --{answer['costliest'].replace('_', '-')} costs most."
     return text
 
 

@@ -9,6 +9,7 @@ from seqto.assembly.plan import Plan
 from seqto.records import Layer, LayerError
 from seqto.schemes.scheme import FP32, Scheme
 from seqto.schemes.types import Rounding
+from seqto.search.prior import Prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,9 @@ class Space:
     latency_of: Mapping[tuple[str, Scheme], float] = field(default_factory=dict)  # profiled ms
     boundary_ms: Mapping[str, float] = field(default_factory=dict)  # one Q or DQ of a tensor
     weight_error: Mapping[tuple[str, Scheme], float] = field(default_factory=dict)  # relative
+    float_latency_ms: float | None = None  # measured; None where nothing is timed
     float_bytes: int = 0  # of the original file
+    prior: Prior | None = None  # what an earlier run knew
     exact_products: bool = False  # the device adds products of 8-bit integers exactly
 
     @property

@@ -18,6 +18,7 @@ class Need(enum.Enum):
 
     RANKING = "ranking"  # Space.ranking: the layer analysis
     WIDE_CHOICES = "wide choices"  # Space.menu with more than the mode's scheme, and transforms
+    PRIOR = "prior"  # Space.prior: what an earlier run knew, where `--from` names one
     LATENCY_TABLE = "latency table"  # Space.latency_of and boundary_ms, where latency counts
 
 

@@ -42,6 +42,12 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
             f"strategy {settings.search.strategy!r} does not say what it needs: give it a class "
             "variable `needs`, a frozenset of seqto.search.strategy.Need"
         )
+    if Need.PRIOR not in needs and settings.search.warm_start is not None:
+        name = settings.search.strategy if strategy is None else type(strategy).__name__
+        raise ConfigError(
+            f"search.warm_start (--from) is set, but strategy {name!r} takes nothing from an "
+            "earlier run: leave it out, or choose frontier or evolve"
+        )
     _refuse_saturating(settings, needs)
     for key in ("menu", "treatments"):
         if Need.WIDE_CHOICES not in needs and f"search.{key}" in settings.given:

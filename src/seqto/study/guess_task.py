@@ -70,6 +70,7 @@ def _said(settings: Settings, fetched: Fetched) -> TaskGuess | None:
     if kind not in plugins.kinds(plugins.TASKS) or not _is_text(settings):
         return None
     known = plugins.keys_of(plugins.find(plugins.TASKS, kind))
+    task |= text.get("generation") or {}  # start, stop and max_length of a generator
     own = {key: tuple(v) if isinstance(v, list) else v for key, v in task.items() if key in known}
     files = ", ".join(f"{what} from {file}" for what, file in text["taken"].items())
     repo = fetched.origin.get("repo", "the repository")

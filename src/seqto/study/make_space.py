@@ -44,6 +44,7 @@ from seqto.study.fleet_devices import Fleet
 from seqto.study.round_weights import roundable_kinds
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.study import Study
+from seqto.study.warm_start import make_prior, take_knowledge
 from seqto.study.workspace import Workspace, add_variant
 from seqto.transforms.variants import BASE, variant_of
 
@@ -74,7 +75,8 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     default = _usable(default, usable)
     menu = {n: tuple(s for s in schemes if s in usable[n]) for n, schemes in menu.items()}
     sizes = _sizes(workspace, menu, roundable)
-    return Space(
+    known = take_knowledge(setup, study)  # before profiles are made
+    space = Space(
         layers=workspace.layers,
         menu=menu,
         default=default,
@@ -85,8 +87,17 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
         **_profiles(setup, study, workspace, menu),
         weight_error=_weight_errors(workspace, menu),
         float_bytes=setup.fetched.size_bytes(),
+        float_latency_ms=_float_latency(study),
         exact_products=exact,
     )
+    if known is None:
+        return space
+    return dataclasses.replace(space, prior=make_prior(study, workspace, space, known))
+
+
+def _float_latency(study: Study) -> float | None:
+    baseline = study.state.baseline
+    return None if baseline is None or baseline.latency is None else baseline.latency.median
 
 
 def _portable(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from seqto.config import DeviceSettings
-from seqto.errors import JournalError
+from seqto.errors import ConfigError, JournalError
 from seqto.execution.executor import Executor
 from seqto.record.events import (
     GUESS,
@@ -40,6 +40,7 @@ from seqto.study.round_weights import Rounding
 from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
 from seqto.study.study import Budget, DeviceRun, Study
 from seqto.study.timing import Timing
+from seqto.study.warm_start import check_graph
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
 
 
@@ -99,6 +100,8 @@ def _open_workspace(
     for name in (SAMPLES, COMPILED, WORK):
         own.take(name)
     prepared = prepare_model(setup, setup.out)
+    if recorded is None:
+        check_graph(setup, prepared.layers)
     store = build_store(setup, prepared, setup.out / "cache" / "samples")
     if recorded is not None and recorded.data.get("identity") != store.identity:
         raise JournalError(
@@ -182,6 +185,7 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
             )
         )
     _note_objectives(setup, study)
+    _refuse_score_bound(setup, study)
     space = make_space(setup, study, workspace)
     study.meter.enter(TRIALS)
     reason = study.search(setup.strategy, space, seed=setup.settings.search.seed)
@@ -190,6 +194,17 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
     study.meter.enter(DIAGNOSIS_PHASE)
     explain(setup, study, space)
     return reason
+
+
+def _refuse_score_bound(setup: RunSetup, study: Study) -> None:
+    """Refuse a bound of the score's drop where no trial will have a score."""
+    baseline = study.state.baseline
+    scored = setup.labelled is not None or any(((baseline and baseline.scores) or {}).values())
+    if setup.settings.search.max_score_drop is not None and not scored:
+        raise ConfigError(
+            "search.max_score_drop (--max-score-drop) needs a score, and the data have no labels: "
+            "give them (--labels, data.labelled), or bound changed answers with --max-loss"
+        )
 
 
 def _note_objectives(setup: RunSetup, study: Study) -> None:

@@ -146,7 +146,7 @@ def fetch(settings: Settings) -> Iterator[Fetched]:
             f"model.bundle and the model {model.path!r} are both given: leave one of them out"
         )
     if model.bundle:
-        yield from Bundle(model.bundle).fetch()
+        yield from Bundle(model.bundle, model.cache, model.endpoint, model.offline).fetch()
         return
     source = parse_source(
         str(model.path), cache_dir=model.cache, endpoint=model.endpoint, offline=model.offline

@@ -8,26 +8,55 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqto.errors import ConfigError
+from seqto.model.sources import parse_source
 from seqto.model.sources.file import File
 from seqto.model.sources.source import Fetched
+
+HUB = "hub:"
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Component (`encoder`, `decoder`) → path of an .onnx file."""
+    """Component (`encoder`, `decoder`) → path of an .onnx file, or hub:OWNER/NAME/FILE.
+
+    The other fields are those of the hub.
+    """
 
     components: Mapping[str, str]
+    cache_dir: str | None = None
+    endpoint: str | None = None
+    offline: bool = False
 
     def fetch(self) -> Iterator[Fetched]:
         for name, path in self.components.items():
             if not isinstance(path, str):
                 raise ConfigError(f"model.bundle.{name} = {path!r} is no path")
-        paths = {name: next(File(path).fetch()).path for name, path in self.components.items()}
+        fetched = {name: self._component(name, path) for name, path in self.components.items()}
+        paths = {name: found.path for name, found in fetched.items()}
         origin = {"kind": "bundle", "components": dict(paths)}
-        yield Fetched(self._name(), next(iter(paths.values())), origin, components=paths)
+        text = None
+        for found in fetched.values():  # the last one, the decoder, knows how to generate
+            if found.text is not None:
+                text, origin["repo"] = found.text, found.origin["repo"]
+                origin["taken"] = found.text["taken"]
+        yield Fetched(
+            self._name(paths), next(iter(paths.values())), origin, components=paths, text=text
+        )
 
-    def _name(self) -> str:
+    def _component(self, name: str, path: str) -> Fetched:
+        if not path.startswith(HUB):
+            return next(File(path).fetch())
+        fields = {"cache_dir": self.cache_dir, "endpoint": self.endpoint, "offline": self.offline}
+        found = list(parse_source(path, **fields).fetch())
+        if len(found) != 1:
+            raise ConfigError(
+                f"model.bundle.{name} = {path!r} names {len(found)} models: name one file, as "
+                "hub:OWNER/NAME/FILE"
+            )
+        return found[0]
+
+    def _name(self, paths: Mapping[str, str]) -> str:
         """Return what the files' names begin with: aren-encoder and aren-decoder are aren."""
-        stems = [Path(path).stem for path in self.components.values()]
+        stems = [Path(path).stem for path in paths.values()]
         shared = os.path.commonprefix(stems).rstrip("-_. ")  # noqa: RUF071  (names, no paths)
         return shared or "+".join(stems)

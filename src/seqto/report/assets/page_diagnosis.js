@@ -11,7 +11,11 @@ function drawDiagnosis(report, hooks) {
       (found.changed === null ? "" : " On these few samples " + percent(found.changed) + " " + report.change_words + ".")
     : found
       ? "This run has no chain of causes; the findings are below."
-      : "Nothing was diagnosed in this run.";
+      : report.status === "running"
+        ? "The diagnosis comes at the end of the run."
+        : report.settings.analysis?.diagnose === false
+          ? "The diagnosis was switched off (analysis.diagnose)."
+          : (report.status === "budget" ? "The budget was used up before the diagnosis." : "This run has no diagnosis.") + " The command seqto diagnose makes one.";
   drawSteps(steps, found?.start ?? 0);
   drawDiagnosedLayers(report, found?.layers ?? [], hooks);
   drawCauses(report, found);

@@ -41,11 +41,17 @@ function frameOf(report, view, rows, metrics) {
   const frame = metrics.map((m, i) => extent([...rows.map(m.of), ...(view.zoom === "all" && floats[i] !== null ? [floats[i]] : [])]));
   // a few useless trials must not press the useful ones flat
   const picked = report.picks.filter((p) => p.shown).map((p) => report.trial(p.trial));
+  const useful = [...report.measured.filter(report.onFront), ...picked].filter(Boolean);
   [view.x, view.y].forEach((name, i) => {
-    if (name !== "loss") return;
+    if (name !== "loss") {
+      // float and what is nearly as large stay at the edge: the front fills the picture
+      const values = useful.map(metrics[i].of).filter((v) => v !== null);
+      if (view.zoom === "trials" && values.length > 2) frame[i][1] = Math.min(frame[i][1], extent(values)[1]);
+      return;
+    }
     frame[i][0] = 0;
-    const useful = Math.max(LEAST_TOP, 1.25 * (d3.max(picked, metrics[i].of) ?? 0));
-    if (view.zoom === "trials") frame[i][1] = Math.min(frame[i][1], useful);
+    const top = Math.max(LEAST_TOP, 1.25 * (d3.max(picked, metrics[i].of) ?? 0));
+    if (view.zoom === "trials") frame[i][1] = Math.min(frame[i][1], top);
   });
   return { x: frame[0], y: frame[1] };
 }

@@ -79,7 +79,8 @@ function drawPins() {
         el("dt", {}, "in search"), el("dd", {}, interval(t.loss)),
         el("dt", {}, "size"), el("dd", {}, size(t.size_bytes)),
         el("dt", {}, "latency"), el("dd", {}, METRICS.latency.say(t)),
-        t.accuracy === null ? null : [el("dt", {}, "accuracy"), el("dd", {}, percent(t.accuracy))],
+        t.accuracy === null ? null : [el("dt", {}, "accuracy"),
+          el("dd", {}, t.report_split?.accuracy != null ? percent(t.report_split.accuracy) + " held-out, " + percent(t.accuracy) + " in search" : percent(t.accuracy) + " in search")],
         el("dt", {}, "layers"), el("dd", {}, planSummary(report, t)),
         t.note ? [el("dt", {}, "note"), el("dd", {}, t.note)] : null))));
 }

@@ -23,7 +23,7 @@ function tiles(report, trial) {
   const unseen = trial.report_split?.loss;
   const loss = unseen ?? trial.loss;
   const samples = loss ? loss.samples.toLocaleString("en") : "";
-  if (loss) made.push(tile(percent(loss.value), report.change_words + "; 95 % between " + (loss.low * 100).toFixed(1) + " and " + percent(loss.high) +
+  if (loss) made.push(tile(percent(loss.value), report.change_words + "; 95 % between " + percent(loss.low).replace(/\s%$/, "") + " and " + percent(loss.high) +
     (unseen ? ", on " + samples + " held-out samples" + (trial.loss ? "; in search " + percent(trial.loss.value) : "") : ", on " + samples + " samples of the search")));
   const accuracy = unseen ? trial.report_split.accuracy : trial.accuracy;
   if (accuracy !== null && accuracy !== undefined) {

@@ -166,10 +166,13 @@ function drawTrials(report, view, hooks) {
   }));
 }
 
+const some = (names) => (names.length > 6 ? names.slice(0, 6).join(", ") + " and " + (names.length - 6) + " more" : names.join(", "));
+
 function drawFailures(report) {
   const failed = report.trials.filter((t) => t.error);
-  if (!failed.length) return fill("failure-table", el("p", { class: "hint" }, "No trial failed."));
-  const list = (names) => (names.length > 6 ? names.slice(0, 6).join(", ") + " and " + (names.length - 6) + " more" : names.join(", ") || NONE);
+  byId("failures").hidden = !failed.length;
+  if (!failed.length) return fill("failure-table");
+  const list = (names) => some(names) || NONE;
   return fill("failure-table", el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-labelledby": "h-failures" }, sortableTable({
     rows: failed,
     columns: [
@@ -193,7 +196,7 @@ function flatten(value, prefix = "") {
 // where and as what the recommended trial's layers ran; names only where they are not all the same
 function placementRows(placement) {
   const rows = (label, groups) => groups.map(([value, layers]) => [label + value,
-    layers.length + " layers of trial " + placement.trial + (groups.length > 1 ? ": " + layers.join(", ") : "")]);
+    layers.length + " layers of trial " + placement.trial + (groups.length > 1 ? ": " + some(layers) : "")]);
   return Object.fromEntries([...rows("ran on ", Object.entries(placement?.providers ?? {})),
     ...rows("ran as ", Object.entries(placement?.kernels ?? {}))]);
 }
@@ -205,6 +208,7 @@ function drawSettings(report) {
   const groups = [["Settings", rest], ...nested.map(([name, value]) => ["Settings: " + name, value]), ["Environment", report.environment],
     ...Object.entries(report.nodes ?? {}).map(([name, value]) => ["Node " + name, value]),
     ["Device", { ...report.device, ...placementRows(report.placement) }], ["Data", report.data], ["Model", report.model]];
-  fill("settings-tables", ...groups.filter(([, value]) => Object.keys(value ?? {}).length).map(([title, value]) =>
-    el("div", {}, el("h3", {}, title), el("table", {}, el("tbody", {}, ...flatten(value).map(([k, v]) => el("tr", {}, el("td", {}, k), el("td", {}, v))))))));
+  // what is not set is left out; report.json has every key
+  fill("settings-tables", ...groups.filter(([, value]) => flatten(value).some(([, v]) => v !== NONE)).map(([title, value]) =>
+    el("div", {}, el("h3", {}, title), el("table", {}, el("tbody", {}, ...flatten(value).filter(([, v]) => v !== NONE).map(([k, v]) => el("tr", {}, el("td", {}, k), el("td", {}, v))))))));
 }

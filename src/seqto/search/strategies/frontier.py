@@ -5,6 +5,8 @@
    uniform plans that follow. Then the uniform plan under every transform of the float model and
    with bias correction: the transforms that leave the least damage are kept.
 2. Anchors: uniform plans of each scheme, on real samples.
+   Where an earlier run of the graph is known (Space.prior), its transforms are taken and its good
+   plans run first.
 3. Probes: every (layer, scheme) alone, on the device, few samples: damage at the output. Of large
    models groups of layers, taken apart where they hurt (probing.py).
 4. A noise model is fitted (noise_model.py) and corrected by the anchors; with exact bytes and
@@ -12,9 +14,10 @@
 5. Lagrangian sweeps: for many prices of a byte and of a millisecond, the plan with the least
    noise + bytes + time; contiguous regions are flipped as a whole where that pays.
 6. Plans of the predicted front are confirmed on the evaluation samples. Then come rounds of plans
-   for what a user asks for (the fastest and the smallest within the tolerated loss, the
-   best that is no larger than plain int8), with what the trials so far have taught about damage,
-   and of neighbours of the measured front: the swaps that the model expects to pay most. Last, a
+   for what a user asks for (the region that a goal's bounds leave, goal_plans.py; the fastest and
+   the smallest within the tolerated loss, the best that is no larger than plain int8), with what
+   the trials so far have taught about damage, and of neighbours of the measured front: the swaps
+   that the model expects to pay most. Last, a
    few plans close in on the fastest that will do.
 
 Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
@@ -26,7 +29,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -34,10 +37,14 @@ import numpy as np
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION
-from seqto.schemes.scheme import Scheme
+from seqto.schemes.scheme import FP16, Scheme
+from seqto.schemes.types import S8
+from seqto.schemes.weight_only import WeightOnly
+from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.culprits import culprits, without
+from seqto.search.strategies.goal_plans import goal_plans, is_planned_for, region_of
 from seqto.search.strategies.latency_fit import float_ms, lowest_ratio, with_fitted_latency
 from seqto.search.strategies.noise_model import (
     Descent,
@@ -50,16 +57,21 @@ from seqto.search.strategies.targets import (
     bisect_fastest,
     byte_limit,
     damage_of,
+    measured_trials,
     target_plans,
     unpriced_bytes,
 )
-from seqto.search.strategies.uniform_plans import anchors, plain_uniform
+from seqto.search.strategies.uniform_plans import anchors, plain_uniform, uniform_choice
 from seqto.search.strategy import Answers, Ask, Need
+from seqto.selection.goal import Goal
 from seqto.selection.objectives import need_timing
 from seqto.selection.pareto import front
 from seqto.selection.recommend import TOLERANCE, loss_curve
 
 HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
+
+
+NEAR = 0.15  # of a bound: plans that miss a goal by less are confirmed too
 
 
 BUNDLES = (1, 2, 4, 8, 16, 32)  # swaps that a neighbour of a trial differs by
@@ -71,25 +83,45 @@ class Frontier:
 
     objectives: tuple[str, ...] = ("loss", "size", "latency")
     tolerance: float = TOLERANCE  # loss that the user puts up with
-    needs: ClassVar[frozenset[Need]] = frozenset((Need.WIDE_CHOICES, Need.LATENCY_TABLE))
+    needs: ClassVar[frozenset[Need]] = frozenset(
+        (Need.WIDE_CHOICES, Need.LATENCY_TABLE, Need.PRIOR)
+    )
     plans_for: ClassVar[frozenset[str]] = frozenset(("loss", "size", "latency"))
+    want: str | None = None  # what a user asks for, as in the settings [search]
+    max_loss: float | None = None
+    max_score_drop: float | None = None
+    max_size: float | None = None
+    min_speedup: float | None = None
+    max_latency: float | None = None
     confirm: int = 14  # plans of the predicted front that are run
     rounds: int = 2
     refine: int = 10  # plans a round near the measured front
     ask: int = 8  # plans asked at once: more keep more workers busy; part of the run's identity
+    # where there is one, plans that give a front are run first: the time may be up any moment
+    max_minutes: float | None = field(default=None, metadata={"resume": True})
 
     @property
     def timed(self) -> bool:
         return "latency" in self.objectives
 
+    @property
+    def goal(self) -> Goal | None:
+        return Goal.of({f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: dict[str, Trial] = {}
         kept = yield from self._kept_float(space, known)
         float_model = yield from self._choose_float_model(space, known, kept)
+        prior = space.prior or Prior()
+        good = [(plan, f"of the earlier run {i + 1}") for i, plan in enumerate(prior.plans)]
+        yield from self._run(good, known)
         plans = anchors(space, float_model, timed=self.timed, kept_float=kept)
         yield from self._run(plans, known)
         damage = yield from probe(
-            space, float_model, uniform_damage=least_damage(known, space, kept)
+            space,
+            float_model,
+            uniform_damage=least_damage(known, space, kept),
+            known=prior.damage if prior.float_model == float_model else {},
         )
         profiled = with_anchor_scale(fit(space, damage), known.values(), float_model)
         model = with_fitted_latency(profiled, known.values())
@@ -101,9 +133,7 @@ class Frontier:
         yield from self._run(squeezed, known, model)
         for number in range(self.rounds):
             model = with_fitted_latency(profiled, known.values())
-            plans = target_plans(
-                model, known, float_model, tolerance=self.tolerance, timed=self.timed
-            )
+            plans = self._targets(model, known, float_model)
             plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
             named = [(p, f"round {number + 1}: {n}") for p, n in plans]
             yield from self._run(named, known, model)
@@ -111,6 +141,17 @@ class Frontier:
             model = with_fitted_latency(profiled, known.values())
             plans = bisect_fastest(model, known, float_model, tolerance=self.tolerance)
             yield from self._run(plans, known, model)
+
+    def _targets(
+        self, model: NoiseModel, known: Mapping[str, Trial], float_model: Plan
+    ) -> list[tuple[Plan, str]]:
+        """Plans for what the user asks for: a goal's region first, then the usual picks."""
+        usual = target_plans(model, known, float_model, tolerance=self.tolerance, timed=self.timed)
+        goal = self.goal
+        if goal is None or not is_planned_for(goal):
+            return usual
+        wanted = goal_plans(goal, model, known, float_model, objectives=self.objectives)
+        return [*wanted, *usual][: self.refine]
 
     def _run(
         self,
@@ -138,10 +179,14 @@ class Frontier:
         """Return the layers without which the good uniform plan is of use; none if it is as is."""
         plain = plain_uniform(space)
         first = [(space.fully_quantized, "fully quantized"), (Plan.of(plain), "good uniform")]
+        if self.max_minutes is not None:
+            first += quick_plans(space)
         yield from self._run(first, known)
         trial = known.get(Plan.of(plain).key)
         if trial is None or not is_hopeless(trial):
             return ()
+        if space.prior is not None and space.prior.kept_float:
+            return space.prior.kept_float
         return (yield from culprits(space.layers, plain, Plan()))
 
     def _choose_float_model(
@@ -155,6 +200,11 @@ class Frontier:
         base = Plan.of(without(plain_uniform(space), kept))
         options = [Plan.of({}, t) for t in space.transforms if t]
         corrected = [dataclasses.replace(p, correct_bias=True) for p in [Plan(), *options]]
+        if not has_bias(space, base.as_dict()):
+            corrected = []
+        chosen = space.prior.float_model if space.prior is not None else None
+        if chosen is not None:  # an earlier run has compared them
+            options, corrected = [chosen], []
         note = f"good uniform, {len(kept)} float" if kept else "good uniform"
         plans = [
             (p.with_schemes(base.as_dict()), f"{note}, {' + '.join(p.transform_codes)}")
@@ -163,7 +213,8 @@ class Frontier:
         yield from self._run([(base, note), *plans], known)
         tried = [base, *(p for p, _ in plans)]
         found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
-        return tried[min(found)[1]].with_schemes({})
+        best = tried[min(found)[1]].with_schemes({})
+        return best if chosen is None else chosen
 
     # ----------------------------------------------------------------------------------- sweeps
 
@@ -196,10 +247,26 @@ class Frontier:
         prices = [clamp_damage(model.prices(scheme_by_layer(model.space, p)), floor) for p in fresh]
         limit = hopeless_damage(known.values())
         kept = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
+        kept = self._near_goal(model, kept, prices, known)
         points = [self._point(prices[i]) for i in kept]
         kept = [kept[i] for i in front(points)] if points else []
         chosen = spread_points([self._point(prices[i]) for i in kept], self.confirm)
         return [fresh[kept[i]] for i in chosen]  # extremes first, then what lies farthest
+
+    def _near_goal(
+        self,
+        model: NoiseModel,
+        kept: list[int],
+        prices: Sequence[Sequence[float]],
+        known: Mapping[str, Trial],
+    ) -> list[int]:
+        """Those in or near the region that a goal's bounds of bytes and time leave, if any are."""
+        goal, trials = self.goal, measured_trials(known)
+        if goal is None or not is_planned_for(goal) or not trials:
+            return kept
+        region = region_of(goal, model, trials)
+        near = [i for i in kept if region.excess(prices[i]) <= NEAR]
+        return near or kept
 
     def _squeezed(
         self,
@@ -303,7 +370,7 @@ class Frontier:
                 after = model.prices(changed)
                 delta = (after[0] - now[0], after[1] - now[1], after[2] - now[2])
                 yield trial.plan.with_schemes(changed), f"{note}, {count} swaps", delta
-        if not trial.plan.correct_bias:
+        if not trial.plan.correct_bias and has_bias(space, plan):
             # assumes 5 % less damage, so that the plan is scheduled; the measurement replaces it
             noise = -0.05 * damage_of(trial)
             corrected = dataclasses.replace(trial.plan, correct_bias=True)
@@ -360,6 +427,12 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
     return dataclasses.replace(model, weight=weight)
 
 
+def has_bias(space: Space, schemes: Mapping[str, Scheme]) -> bool:
+    """Return whether a plan quantizes a layer whose bias can be corrected."""
+    quantized = {name for name, s in schemes.items() if not s.is_float}
+    return any(x.bias is not None and x.name in quantized for x in space.layers)
+
+
 def harmless_damage(trials: Iterable[Trial]) -> float:
     """Damage below this changes no answer among so few samples: less of it buys nothing."""
     known = [t for t in trials if t.loss is not None]
@@ -381,6 +454,20 @@ def least_damage(known: Mapping[str, Trial], space: Space, kept: Sequence[str]) 
     """Damage of the uniform plan that the search starts from, under its best transform."""
     schemes = Plan.of(without(plain_uniform(space), kept)).schemes
     return min(damage_of(t) for t in known.values() if t.plan.schemes == schemes)
+
+
+def quick_plans(space: Space) -> list[tuple[Plan, str]]:
+    """Plans that need neither probes nor rounding for the output, and lie apart in size and loss.
+
+    Weights stored in half, and in eight bits with float kernels.
+    """
+    found = []
+    for scheme in (FP16, WeightOnly(S8)):
+        plan = {x.name: uniform_choice(space, x, scheme) for x in space.layers if x.weight}
+        made = Plan.of(plan).with_nearest_rounding()
+        if scheme in made.as_dict().values():
+            found.append((made, f"uniform {scheme}"))
+    return found
 
 
 def is_hopeless(trial: Trial) -> bool:

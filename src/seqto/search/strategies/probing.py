@@ -12,6 +12,7 @@ that in a group that is left whole layers share by what they did under the schem
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -37,18 +38,27 @@ Damages = dict[tuple[str, Scheme], float]
 
 
 def probe(
-    space: Space, float_model: Plan, *, uniform_damage: float
+    space: Space,
+    float_model: Plan,
+    *,
+    uniform_damage: float,
+    known: Mapping[tuple[str, Scheme], float] = MappingProxyType({}),
 ) -> Generator[Ask, Answers, Damages]:
-    """Return the damage of all (layer, scheme) from which others cannot be derived."""
-    wanted = _wanted(space)
-    few = sum(len(family) for family in wanted) <= MOST_SINGLE
-    grouped = [f for f in wanted if not few or _hardly_hurts(f)]
-    single = [pair for f in wanted if f not in grouped for pair in f.items()]
+    """Return the damage of all (layer, scheme) from which others cannot be derived.
+
+    `known` are those that an earlier run has probed.
+    """
+    families = _wanted(space)
+    found: Damages = {p: known[p] for f in families for p in f.items() if p in known}
+    left = [{n: s for n, s in f.items() if (n, s) not in found} for f in families]
+    few = sum(len(family) for family in left) <= MOST_SINGLE
+    grouped = [f for f in left if f and (not few or _hardly_hurts(f))]
+    single = [pair for f in left if f not in grouped for pair in f.items()]
     losses = yield from damages([float_model.with_schemes({n: s}) for n, s in single])
-    found: Damages = dict(zip(single, losses, strict=True))
+    found |= dict(zip(single, losses, strict=True))
     resolution = RESOLUTION * uniform_damage
     for family in grouped:
-        first = {name: found[name, s] for name, s in wanted[0].items() if (name, s) in found}
+        first = {name: found[name, s] for name, s in families[0].items() if (name, s) in found}
         alone = yield from probe_groups(
             float_model,
             family,

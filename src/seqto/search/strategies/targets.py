@@ -69,7 +69,7 @@ def target_plans(
     timed: bool,
 ) -> list[tuple[Plan, str]]:
     """New plans, one for each target and level of loss that can be met."""
-    trials = _measured(known)
+    trials = measured_trials(known)
     curve = loss_curve(trials)
     if curve is None:
         return []
@@ -82,8 +82,7 @@ def target_plans(
     least = {target.name: _least_noise(model, target.limit) for target in goals}
     found: dict[str, tuple[Plan, str]] = {}
     for share, slack in LEVELS:
-        damage = curve.damage_at(share * tolerance)
-        noise = damage / _optimism(model, trials, damage)
+        noise = damage_allowed(model, trials, share * tolerance)
         for target in goals:
             plan = _meet(model, target, max(noise, slack * least[target.name]))
             if plan is None:
@@ -98,7 +97,7 @@ def bisect_fastest(
     model: NoiseModel, known: Mapping[str, Trial], float_model: Plan, *, tolerance: float
 ) -> list[tuple[Plan, str]]:
     """Plans between the fastest trial that will probably do and a faster one that will not."""
-    trials = _measured(known)
+    trials = measured_trials(known)
     curve = loss_curve(trials)
     if curve is None or not model.space.latency_of:
         return []
@@ -127,7 +126,8 @@ def _fast(full: float) -> Target:
     return Target("fast", FAST_SIZE * full, QUICK, 2)
 
 
-def _measured(known: Mapping[str, Trial]) -> list[Trial]:
+def measured_trials(known: Mapping[str, Trial]) -> list[Trial]:
+    """Return the trials that ran on the evaluation split."""
     return [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
 
 
@@ -139,13 +139,23 @@ def _least_noise(model: NoiseModel, limit: float) -> float:
     """Of the plan that runs in float and is squeezed under the byte limit."""
     if math.isinf(limit):
         return 0.0
-    clean = Descent(model, 1e-3 / max(limit, 1.0), 0.0).best_plan(_float_plan(model))
+    clean = Descent(model, 1e-3 / max(limit, 1.0), 0.0).best_plan(float_plan(model))
     fitted = squeeze(model, clean, limit)
     return model.prices(fitted)[0] if fitted is not None else 0.0
 
 
-def _float_plan(model: NoiseModel) -> Schemes:
+def float_plan(model: NoiseModel) -> Schemes:
+    """Return the first choice of every layer."""
     return {x.name: model.space.menu[x.name][0] for x in model.space.layers}
+
+
+def damage_allowed(model: NoiseModel, trials: Sequence[Trial], loss: float) -> float:
+    """Return the predicted noise of plans that lose as much as that; infinite if unknown."""
+    curve = loss_curve(trials)
+    if curve is None:
+        return math.inf
+    damage = curve.damage_at(loss)
+    return damage / _optimism(model, trials, damage)
 
 
 def _optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> float:
@@ -162,7 +172,7 @@ def _optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> floa
 
 def _meet(model: NoiseModel, target: Target, noise: float) -> Schemes | None:
     """The plan that gains most of all mixes whose noise stays below the wanted one."""
-    start = _float_plan(model)
+    start = float_plan(model)
     _, all_bytes, all_ms = model.prices(start)
     best: tuple[float, Schemes] | None = None
     for share_bytes, share_ms in target.mixes:

@@ -34,7 +34,8 @@ def anchors(
         return float_model.with_schemes({x.name: schemes[x.name] for x in free})
 
     plans = [(plan_of(good_uniform(space)), "good uniform, rounded for the output")]
-    menus = space.menu.values()
+    # what only tables have is no uniform plan: all other layers would stay float
+    menus = [space.menu[x.name] for x in space.layers if not (x.storage or x.table)]
     uniform = dict.fromkeys(s.without_output_rounding() for menu in menus for s in menu)
     for scheme in uniform:
         if scheme in (FP32, WEIGHTLESS) or not _is_anchor(scheme, space):

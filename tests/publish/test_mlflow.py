@@ -164,3 +164,18 @@ def test_names_of_scores_are_names_that_mlflow_takes(tmp_path: Path, name: str) 
 def test_mlflow_is_not_imported_where_it_is_not_asked_for() -> None:
     code = "import sys, seqto.api, seqto.cli.main; assert 'mlflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env=runs.environment(), check=True)
+
+
+TELEMETRY = """
+from seqto.publish.mlflow import check_tracker
+check_tracker("somewhere")
+from mlflow.telemetry.client import get_telemetry_client
+assert get_telemetry_client() is None
+"""
+
+
+def test_its_telemetry_is_off() -> None:
+    """Without our setting MLflow 3.17 makes a client here, which sends from a thread."""
+    kept = ("PATH", "PYTHONPATH", "HOME")  # it is off by itself where CI or a test is seen
+    environment = {k: v for k, v in runs.environment().items() if k in kept}
+    subprocess.run([sys.executable, "-c", TELEMETRY], env=environment, check=True)

@@ -79,6 +79,8 @@ TIMED = {
     "peak_memory",
     "load_time",
     "seconds",
+    "spent",
+    "hypervolume",
     "latency_ms",
     "latency",
     "p90",

@@ -41,6 +41,10 @@ LONG = "a" * 5000
         (f"data.images={LONG}", "too many for a file name"),
         ('data.images="a\\u0000b"', "null character"),
         ("data.random=1000000000000000", "between 1 and"),
+        ("executor.address=foo", "is none of auto, host:port"),
+        ("executor.address=ray://", "is none of auto, host:port"),
+        ("executor.address=host:99999", "is none of auto, host:port"),
+        ("executor.address=:6379", "is none of auto, host:port"),
     ],
 )
 def test_a_bad_setting_is_one_short_line(

@@ -34,7 +34,7 @@ def percent(share: float | None) -> str:
         return "–"
     value = share * 100
     digits = 2 if 0 < abs(value) < 0.1 else 1
-    return f"{value:.{digits}f} %"
+    return f"{round(value, digits) + 0.0:.{digits}f} %"  # + 0.0: no minus in front of a zero
 
 
 def size(size_bytes: float | None) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from seqto.cli.progress import EVERY_S, QUIET_S, PhaseLines
+import types
+
+import pytest
+
+from seqto.cli.progress import EVERY_S, QUIET_S, PhaseLines, expected_trials
+from seqto.search.strategies.frontier import Frontier
 
 
 def test_a_new_phase_is_named_at_once_and_then_now_and_again() -> None:
@@ -20,3 +25,16 @@ def test_nothing_is_promised_before_something_is_known() -> None:
     lines = PhaseLines()
     assert lines.line("calibrating", 0, 10, now=0.0) == ""
     assert lines.line("calibrating", 0, 10, now=EVERY_S) == "calibrating 0/10"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "budget", "expected"),
+    [(Frontier(), None, 56), (Frontier(), 10, 10), (object(), 10, 10), (object(), None, None)],
+)
+def test_trials_have_a_total_where_budget_or_strategy_tell_one(
+    strategy: object, budget: int | None, expected: int | None
+) -> None:
+    search = types.SimpleNamespace(max_trials=budget)
+    settings = types.SimpleNamespace(search=search)
+    setup = types.SimpleNamespace(strategy=strategy, settings=settings)
+    assert expected_trials(setup) == expected

@@ -14,6 +14,7 @@ import runs
 import seqto
 from finished_run import seqto as command
 from hub_server import serve_hub
+from seqto.publish.mlflow import metric_name
 
 pytest.importorskip("mlflow")
 SHORT = ("--max-trials", "3", "--jobs", "1", "-q")
@@ -152,6 +153,29 @@ def test_a_study_that_is_refused_is_not_recorded(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("name", ["mAP@0.5", "score_Größe", "a/../b", "x" * 400, "F1 (macro)"])
+def test_names_of_scores_are_names_that_mlflow_takes(tmp_path: Path, name: str) -> None:
+    client = client_of(tmp_path / "store")
+    run = client.create_run(client.create_experiment("x"))
+    client.log_metric(run.info.run_id, metric_name(name), 1.0)
+    assert client.get_run(run.info.run_id).data.metrics == {metric_name(name): 1.0}
+
+
 def test_mlflow_is_not_imported_where_it_is_not_asked_for() -> None:
     code = "import sys, seqto.api, seqto.cli.main; assert 'mlflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env=runs.environment(), check=True)
+
+
+TELEMETRY = """
+from seqto.publish.mlflow import check_tracker
+check_tracker("somewhere")
+from mlflow.telemetry.client import get_telemetry_client
+assert get_telemetry_client() is None
+"""
+
+
+def test_its_telemetry_is_off() -> None:
+    """Without our setting MLflow 3.17 makes a client here, which sends from a thread."""
+    kept = ("PATH", "PYTHONPATH", "HOME")  # it is off by itself where CI or a test is seen
+    environment = {k: v for k, v in runs.environment().items() if k in kept}
+    subprocess.run([sys.executable, "-c", TELEMETRY], env=environment, check=True)

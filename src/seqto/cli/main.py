@@ -410,7 +410,9 @@ def apply(options: argparse.Namespace) -> int:
         pick=options.pick,
         settings=overrides_from(options),
     )
-    saved, sentence = done.saved, measured_sentence(done.report, done.trial)
+    saved = done.saved
+    who = f"the plan of trial {saved.trial}"
+    sentence = measured_sentence(done.report, done.trial, who=who)
     if options.json:
         answer = {"saved": dataclasses.asdict(saved), "trial": done.trial, "sentence": sentence}
         print(json.dumps(answer))

@@ -189,7 +189,7 @@ def make_server(commands: Commands) -> Any:
         from mcp.server.mcpserver import MCPServer
     except ImportError as error:
         raise ConfigError("seqto mcp needs the package mcp: pip install 'seqto[mcp]'") from error
-    server = MCPServer("seqto", instructions=INSTRUCTIONS)
+    server = MCPServer("seqto", instructions=INSTRUCTIONS, log_level="WARNING")
     for tool in Tools(commands).all():
         server.add_tool(_refusing(tool), structured_output=False)
     return server

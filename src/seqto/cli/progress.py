@@ -75,15 +75,24 @@ def _bars(setup: Any) -> Iterator[Any]:
         transient=True,
         disable=not console.is_terminal,
     )
-    progress = ProgressBars(bars, plain=not console.is_terminal)
+    progress = ProgressBars(bars, plain=not console.is_terminal, trials=expected_trials(setup))
     with bars:
         yield dataclasses.replace(setup, listener=progress.event, progress=progress.step)
+
+
+def expected_trials(setup: Any) -> int | None:
+    """About how many trials a run will have: its budget, or what its strategy expects."""
+    budget = setup.settings.search.max_trials
+    expected = getattr(setup.strategy, "expected_trials", None)
+    known = [count for count in (budget, expected) if count is not None]
+    return min(known, default=None)
 
 
 class ProgressBars:
     """Listener of a run that updates the bars; without a terminal it prints a line now and then."""
 
-    def __init__(self, bars: Any, *, plain: bool) -> None:
+    def __init__(self, bars: Any, *, plain: bool, trials: int | None = None) -> None:
+        self.totals = {} if trials is None else {"trials": trials}  # expected, not promised
         self.bars, self.plain = bars, plain
         self.tasks: dict[str, Any] = {}
         self.last = ""
@@ -119,7 +128,8 @@ class ProgressBars:
 
     def _count(self, key: str, text: str) -> None:
         self.counts[key] = self.counts.get(key, 0) + 1
-        self._update(key, text, self.counts[key], None)
+        total = self.totals.get(key)
+        self._update(key, text, self.counts[key], total and max(total, self.counts[key]))
 
     def _note_last(self, trial: Trial) -> None:
         if trial.loss is not None and trial.error is None:

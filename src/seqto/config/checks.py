@@ -85,6 +85,8 @@ def check(dotted: str, value: Any) -> None:
             raise ConfigError(f"{dotted} = {cut(item)} is none of {', '.join(choices)}")
         if dotted == "search.menu":
             Scheme.parse(item)
+    if dotted == "executor.address" and value is not None:
+        _check_address(value)
     low, high = BOUNDS.get(dotted, (-math.inf, math.inf))
     if isinstance(value, float) and math.isnan(value):
         raise ConfigError(f"{dotted} = nan is not a number: give one")
@@ -93,6 +95,16 @@ def check(dotted: str, value: Any) -> None:
     if isinstance(value, int | float) and not low <= value <= high:
         room = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
         raise ConfigError(f"{dotted} = {value!r} must be {room}")
+
+
+def _check_address(address: str) -> None:
+    """Refuse what is no address of a Ray cluster: Ray itself would search for it for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    is_port = port.isdecimal() and 0 < int(port[:6]) < 65536
+    if address != "auto" and not (is_port and host and not set(host) & set("/ \t")):
+        raise ConfigError(
+            f"executor.address = {cut(address)} is none of auto, host:port and ray://host:port"
+        )
 
 
 def cut(value: Any) -> str:

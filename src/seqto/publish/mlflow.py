@@ -13,6 +13,7 @@ import hashlib
 import logging
 import os
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -155,7 +156,7 @@ class Tracker:
         run = run or self._study_run()
         for name, value in figures.items():
             if value is not None:
-                self._client.log_metric(run, name, float(value), step=step)
+                self._client.log_metric(run, metric_name(name), float(value), step=step)
 
     # --------------------------------------------------------------------------- runs of MLflow
 
@@ -252,6 +253,11 @@ class Tracker:
             if file.stem.split("-")[1] == str(trial["number"]):
                 self._client.log_artifact(child, str(file), "model")
         self._client.set_terminated(child, "FINISHED")
+
+
+def metric_name(name: str) -> str:
+    """Return a name of a score with the signs that MLflow takes."""
+    return re.sub(r"[^\w\-. ]", "_", name, flags=re.ASCII)[:250]
 
 
 def _parameters(header: Any) -> dict[str, str]:

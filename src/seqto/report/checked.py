@@ -7,7 +7,7 @@ from seqto.report import wording
 from seqto.selection.goal import FIGURES, Bound
 from seqto.selection.speed import speed_of
 from seqto.study.check import Checked
-from seqto.text import size, times
+from seqto.text import percent, size, times
 
 
 def checked_json(found: Checked) -> Json:
@@ -41,9 +41,11 @@ def checked_lines(found: Checked) -> list[str]:
     ]
     scores = found.measurement.scores
     before = found.measurement.baseline_scores
-    lines += [
-        f"{name} {before[name]:.4g} → {scores[name]:.4g}" for name in scores if name in before
-    ]
+    for name in scores:
+        if name in before:
+            is_share = found.measurement.kind_of_score(name).share
+            texts = [percent(x) if is_share else f"{x:.4g}" for x in (before[name], scores[name])]
+            lines.append(f"{name.replace('_', ' ')} {texts[0]} → {texts[1]}")
     for miss in found.missed:
         figure = FIGURES[miss["setting"]]
         value = "not measured" if miss["value"] is None else figure.text(miss["value"])

@@ -24,6 +24,8 @@ from seqto.study.make_space import mode_of, offered_menu
 from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
 from seqto.study.workspace import judged_output
 
+SHOWN = 30  # layers that are listed for people
+
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
@@ -66,8 +68,10 @@ class DryRun:
             f"about {self.trials} trials, {max(1, round(self.seconds / 60))} min, "
             f"{self.disk_bytes / 1e6:.0f} MB in {self.out} (samples are deleted at the end)",
             "layers:",
-            *(f"  {x.name}  {x.op_type}  {x.parameters:,} parameters" for x in self.layers),
+            *(f"  {x.name}  {x.op_type}  {x.parameters:,} parameters" for x in self.layers[:SHOWN]),
         ]
+        more = len(self.layers) - SHOWN
+        lines += [f"  and {more} more: --dry-run --json lists all"] if more > 0 else []
         return "\n".join(lines)
 
 

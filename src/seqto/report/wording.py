@@ -227,8 +227,11 @@ def recommendation(report: Mapping[str, Any]) -> str:
     return f"{asked} {sentence}" if asked else sentence
 
 
-def measured_sentence(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
-    """Return what was measured of a trial, by held-out figures where there are some."""
+def measured_sentence(report: Mapping[str, Any], trial: Mapping[str, Any], *, who: str = "") -> str:
+    """Return what was measured of a trial, by held-out figures where there are some.
+
+    `who` names the trial where that is not its number in this report.
+    """
     loss, unseen = held_out(trial)
     parts = [*gains(report, trial), change(loss, report)]
     score = _accuracy(report, trial) or _first_score(trial)
@@ -245,7 +248,8 @@ def measured_sentence(report: Mapping[str, Any], trial: Mapping[str, Any]) -> st
     if loss is not None:
         kind = "random inputs" if is_random(report) else "samples"
         where = f" (on {loss['samples']:,} {kind}{' that no search has seen' if unseen else ''})"
-    return f"{', '.join(parts)}: trial {trial['number']} {what}{where}."
+    name = who or f"trial {trial['number']}"
+    return f"{', '.join(parts)}: {name} {what}{where}."
 
 
 def _accuracy(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:

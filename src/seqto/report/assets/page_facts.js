@@ -45,7 +45,7 @@ const whole = (text) => text.replace(/(\d) (?=%|×|kB|MB|GB|ms)/g, "$1\u00a0");
 const percent = (share) =>
   share === null || share === undefined
     ? NONE
-    : (share * 100).toFixed(share > 0 && share < 0.001 ? 2 : 1) + "\u00a0%";
+    : (share * 100).toFixed(share > 0 && share < 0.001 ? 2 : 1).replace(/^-(0\.0+)$/, "$1") + "\u00a0%";
 const size = (bytes) =>
   !bytes
     ? NONE

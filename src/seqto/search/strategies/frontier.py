@@ -71,6 +71,9 @@ from seqto.selection.recommend import TOLERANCE, loss_curve
 HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
 
 
+UNIFORM = 12  # trials of uniform plans, about
+
+
 NEAR = 0.15  # of a bound: plans that miss a goal by less are confirmed too
 
 
@@ -103,6 +106,11 @@ class Frontier:
     @property
     def timed(self) -> bool:
         return "latency" in self.objectives
+
+    @property
+    def expected_trials(self) -> int:
+        """About as many trials as a search takes: uniform plans, the front's, rounds, the rest."""
+        return UNIFORM + self.confirm + (self.rounds + 1) * self.refine
 
     @property
     def goal(self) -> Goal | None:

@@ -31,7 +31,7 @@ SECONDS = 25.0  # of timing for each length
 
 
 def stock_models(
-    model: Path, folder: Path, feeds: list[dict[str, Any]]
+    model: Path, folder: Path, feeds: list[dict[str, Any]], *, wanted: list[str]
 ) -> Iterator[tuple[str, Path]]:
     """Yield (name, file) of what onnxruntime.quantization writes with its own settings."""
     from onnxruntime import quantization as stock
@@ -68,6 +68,8 @@ def stock_models(
     )
     for name, make in makers.items():
         path = folder / f"stock-{'-'.join(re.findall('[a-z0-9]+', name))}.onnx"
+        if not is_wanted(name, wanted):
+            continue
         try:
             if "pre-processed" in name:
                 quant_pre_process(model, prepared, skip_symbolic_shape=True)
@@ -186,6 +188,9 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True, help="folder for the models")
     parser.add_argument("--times", action="store_true", help="time what an earlier call has made")
     parser.add_argument("--trials", type=int, nargs="*", default=[], help="beside the picks")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="judge models with these words, keep other rows"
+    )
     parser.add_argument("--set", action="append", default=[], help="as for seqto tune")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/texts.json"))
     given = parser.parse_args()
@@ -202,7 +207,10 @@ def main() -> None:
             add_times(setup, store, known[given.config.stem], given.models)
         else:
             given.models.mkdir(parents=True, exist_ok=True)
-            known[given.config.stem] = judge_models(setup, store, given)
+            found = judge_models(setup, store, given)
+            if given.only and given.config.stem in known:
+                found = joined(known[given.config.stem], found)
+            known[given.config.stem] = found
     given.out.write_text(json.dumps(known, indent=1) + "\n")
     print(table(given.config.stem, known[given.config.stem]))
 
@@ -214,16 +222,15 @@ def judge_models(setup: Any, store: Any, given: argparse.Namespace) -> dict[str,
     report = json.loads((given.run / "report.json").read_text())
     feeds = [dict(batch) for batch in store.calibration()][:32]
     float_model = Path(setup.fetched.path)
-    models = {"float": float_model, **dict(stock_models(float_model, given.models, feeds))}
-    stock = [name for name in models if name != "float"]
-    models |= trial_models(report, given)
+    wanted = [word.lower() for word in given.only]
+    made = stock_models(float_model, given.models, feeds, wanted=wanted)
+    models = {"float": float_model, **dict(made), **trial_models(report, given, wanted=wanted)}
     found = judged(setup, store, REPORT, models)
     lengths = store.lengths(CALIBRATION)
     return {
-        "samples": report["data"]["splits"][REPORT],
+        "samples": store.rows(REPORT),
         "tokens": [int(np.median(lengths)), int(np.percentile(lengths, 95))],
         "cpu": report["environment"].get("cpu"),
-        "stock": min(stock, key=lambda n: (found[n]["loss"]["value"], n)),
         "rows": [
             {"name": n, "file": p.name, "size_bytes": p.stat().st_size, **found[n]}
             for n, p in models.items()
@@ -231,7 +238,22 @@ def judge_models(setup: Any, store: Any, given: argparse.Namespace) -> dict[str,
     }
 
 
-def trial_models(report: dict[str, Any], given: argparse.Namespace) -> dict[str, Path]:
+def joined(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Rows of an earlier call with those of this one, which replace rows of the same name."""
+    rows = {row["name"]: row for row in before["rows"]}
+    for row in found["rows"]:
+        rows[row["name"]] = {**rows.get(row["name"], {}), **row}
+    order = sorted(rows.values(), key=lambda r: (r["name"] != "float", "seqto" in r["name"]))
+    return {**before, **found, "rows": order}
+
+
+def is_wanted(name: str, wanted: list[str]) -> bool:
+    return not wanted or any(word in name.lower() for word in wanted)
+
+
+def trial_models(
+    report: dict[str, Any], given: argparse.Namespace, *, wanted: list[str]
+) -> dict[str, Path]:
     """Export the recommended trials, the fully quantized one and those asked for."""
     from seqto import export
     from seqto.selection.recommend import title_of
@@ -245,9 +267,13 @@ def trial_models(report: dict[str, Any], given: argparse.Namespace) -> dict[str,
         names.setdefault(number, ["of the front"])
     made = {}
     for number, titles in names.items():
+        name = f"seqto, {', '.join(titles)} (#{number})"
         path = given.models / f"trial-{number}.onnx"
-        export(given.run, path, trial=number)
-        made[f"seqto, {', '.join(titles)} (#{number})"] = path
+        if not is_wanted(name, wanted):
+            continue
+        if not path.is_file():
+            export(given.run, path, trial=number)
+        made[name] = path
     return made
 
 
@@ -255,6 +281,8 @@ def add_times(setup: Any, store: Any, known: dict[str, Any], folder: Path) -> No
     """Time the models of an earlier call, in turn, and put the ratios into its rows."""
     paths = {row["name"]: folder / row["file"] for row in known["rows"]}
     paths["float"] = Path(setup.fetched.path)
+    stock = [r for r in known["rows"] if "loss" in r and not r["name"].startswith("seqto")]
+    known["stock"] = min(stock, key=lambda r: (r["loss"]["value"], r["name"]))["name"]
     times = timed(setup, store, paths, stock=known["stock"])
     for row in known["rows"]:
         row.update(times[row["name"]])

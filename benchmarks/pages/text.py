@@ -35,6 +35,11 @@ def minilm() -> str:
     return _texts("minilm")
 
 
+@named("texts stories15m")
+def stories15m() -> str:
+    return _texts("stories15m")
+
+
 @named("texts stories260k")
 def stories260k() -> str:
     return _texts("stories260k")

@@ -18,6 +18,7 @@ from seqto.data.splits import split_rows
 from seqto.errors import JournalError, PlanError
 from seqto.record.journal import Journal
 from seqto.search.strategy import Ask, Need
+from seqto.study.runner import PlanRunner
 
 pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
 
@@ -129,6 +130,20 @@ def test_the_report_follows_the_settings_of_the_last_call(tmp_path: Path) -> Non
     assert event["settings"] == again.report["settings"]
     tune(config=config, out=run, **changed)
     assert journal_of(run, "settings") == [event], "nothing changed, nothing to say"
+
+
+def test_a_resumed_run_keeps_the_batch_that_a_clock_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run = runs.write_config(tmp_path), tmp_path / "run"
+    chosen = iter([4, 2])  # the second time another one would be the fastest
+    monkeypatch.setattr(PlanRunner, "_choose_batch", lambda _self: next(chosen))
+    tune(config=config, out=run, search__max_trials=1)
+    tune(config=config, out=run, search__max_trials=3)
+    batches = [
+        e["batch"] for e in runs.read_events(run / "journal.jsonl") if e["event"] == "tuning"
+    ]
+    assert batches == [4]
 
 
 def test_trials_keep_their_numbers_when_a_search_goes_another_way(tmp_path: Path) -> None:

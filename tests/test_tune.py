@@ -103,7 +103,8 @@ def test_the_loss_is_what_onnxruntime_gives_for_the_saved_model(done: Done, tmp_
 
 @pytest.mark.parametrize("choice", [["--trial", "1"], ["--pick", "size"], ["--pick", "loss"], []])
 def test_export_rebuilds_a_trial_bit_for_bit(done: Done, choice: list[str], tmp_path: Path) -> None:
-    code, printed, _ = seqto("export", done.out, *choice, "-o", tmp_path / "new" / "m.onnx")
+    words = ("export", done.out, *choice, "--exact", "-o", tmp_path / "new" / "m.onnx")
+    code, printed, _ = seqto(*words)
     assert code == 0
     number = int(printed.split()[1].rstrip(":"))
     trial = next(t for t in done.report["trials"] if t["number"] == number)

@@ -111,6 +111,18 @@ def test_export_rebuilds_a_trial_bit_for_bit(done: Done, choice: list[str], tmp_
     assert sha256_of_file(tmp_path / "new" / "m.onnx") == trial["sha256"]
 
 
+def test_export_says_how_many_bytes_are_notes_beyond_the_measured_file(
+    done: Done, tmp_path: Path
+) -> None:
+    code, printed, _ = seqto("export", done.out, "--trial", "1", "-o", tmp_path / "m.onnx")
+    assert code == 0
+    measured = next(t for t in done.report["trials"] if t["number"] == 1)["size_bytes"]
+    notes = (tmp_path / "m.onnx").stat().st_size - measured
+    assert notes > 0
+    assert f"{notes:,} of them are notes" in printed
+    assert "--exact" in printed
+
+
 def test_export_of_what_is_not_there_says_what_is(done: Done, tmp_path: Path) -> None:
     code, _, error = seqto("export", done.out, "--trial", "99", "-o", tmp_path / "m.onnx")
     assert code == 2

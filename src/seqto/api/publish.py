@@ -75,6 +75,7 @@ def export_with_card(
         chosen.number,
         components,
         portability.holds(chosen.may_saturate),
+        sum(map(len, files.values())) - chosen.size_bytes,
     )
     return saved, beside
 

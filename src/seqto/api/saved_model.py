@@ -33,6 +33,7 @@ class SavedModel:
     trial: int | None = None  # None: quantized without a run
     components: Mapping[str, str] = field(default_factory=dict)  # of a bundle: name → file
     holds: str = ""  # on which kinds of CPU its answers hold; empty: not known
+    notes_bytes: int = 0  # of size_bytes: notes for viewers, which the measured file does not have
 
 
 def export_trial(
@@ -44,11 +45,15 @@ def export_trial(
     """
     path = given_path(output, "output")
     check_output(path, folder)
-    data = rebuild(folder, trial.to_json())
+    measured = data = rebuild(folder, trial.to_json())
     if noted:
         data = with_node_notes(data, trial.plan, noted)
     saved = save_model(path, data, [folder], layers=len(trial.plan.schemes), trial=trial.number)
-    return dataclasses.replace(saved, holds=portability.holds(trial.may_saturate))
+    return dataclasses.replace(
+        saved,
+        holds=portability.holds(trial.may_saturate),
+        notes_bytes=len(data) - len(measured),
+    )
 
 
 def save_model(

@@ -306,6 +306,11 @@ def _print_saved(
         print(json.dumps({**dataclasses.asdict(saved), **(more or {})}))
     else:
         print(f"{what}: {saved.size_bytes:,} bytes → {output}")
+        if saved.notes_bytes:
+            print(
+                f"{saved.notes_bytes:,} of them are notes that Netron shows; "
+                "--exact writes the measured file"
+            )
         if saved.holds:
             print(saved.holds)
 

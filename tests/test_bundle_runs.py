@@ -64,7 +64,7 @@ diagnose = false
 
 [search]
 objectives = ["loss", "size"]
-max_trials = 4
+max_trials = 3
 menu = ["fp32", "dynamic-s8-channel"]
 treatments = []
 

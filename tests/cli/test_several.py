@@ -9,7 +9,8 @@ import pytest
 
 import runs
 from seqto.api.several import TimeShare
-from seqto.cli.main import EXIT_SOME_FAILED, main
+from seqto.cli.exit_codes import SOME_FAILED
+from seqto.cli.main import main
 from seqto.study import open_executor
 from seqto.testing.fakes import InlineExecutor
 
@@ -29,7 +30,7 @@ def test_a_bad_model_is_one_line_and_the_others_are_tuned(
     words = ["tune", *paths, str(models / "missing.onnx"), "--config", str(config)]
     code = main([*words, "--out", str(out), "--max-trials", "2"])
     shown = capsys.readouterr()
-    assert code == EXIT_SOME_FAILED
+    assert code == SOME_FAILED
     assert (out / "a" / "report.json").is_file()
     assert (out / "c" / "report.json").is_file()
     assert "broken" in shown.out
@@ -50,7 +51,7 @@ def test_an_index_of_somebody_else_is_left(
     out.mkdir()
     (out / "index.html").write_text("mine")
     words = ["tune", str(tmp_path / "x.onnx"), str(tmp_path / "y.onnx"), "--config", str(config)]
-    assert main([*words, "--out", str(out)]) == EXIT_SOME_FAILED
+    assert main([*words, "--out", str(out)]) == SOME_FAILED
     assert (out / "index.html").read_text() == "mine"
     assert "is not ours" in capsys.readouterr().err
 

@@ -7,18 +7,27 @@ help texts are those of config/settings.py; a test compares them.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
 from typing import Any
 
+from seqto.cli.option_groups import (
+    add_data_options,
+    add_json,
+    add_model_options,
+    add_option,
+    add_set,
+    add_setting_options,
+    add_within,
+    names_of_group,
+    output_group,
+    titled_group,
+)
 from seqto.cli.option_table import (
     EXPORT,
     GOAL,
     MODEL,
     OPTIONS,
     OTHER,
-    OUTPUT,
     SEARCH,
-    Option,
 )
 
 EXIT_CODES = """\
@@ -133,9 +142,9 @@ def _add_tune(commands: Any) -> None:
         usage="[MODEL ...] --out FOLDER [options]",
         examples=TUNE_EXAMPLES,
     )
-    _add_model_options(parser)
-    _add_setting_options(parser)
-    group = _output_group(parser, "run folder; a folder that is given again is resumed")
+    add_model_options(parser)
+    add_setting_options(parser)
+    group = output_group(parser, "run folder; a folder that is given again is resumed")
     group.add_argument("--dry-run", action="store_true", help="print what would be done")
     group.add_argument("--serve", action="store_true", help="serve the live page while running")
     _add_mlflow(group)
@@ -146,8 +155,8 @@ def _add_tune(commands: Any) -> None:
 
 def _add_demo(commands: Any) -> None:
     parser = _add(commands, "demo", "tune an embedded model, without a download", usage="[options]")
-    _add_setting_options(parser, hidden=("--output-name",))
-    _add_mlflow(_output_group(parser, "run folder", default="seqto-demo"))
+    add_setting_options(parser, hidden=("--output-name",))
+    _add_mlflow(output_group(parser, "run folder", default="seqto-demo"))
 
 
 def _add_mlflow(group: Any) -> None:
@@ -168,9 +177,9 @@ def _add_analyze(commands: Any) -> None:
         "rank the layers by their error: table, JSON, plot",
         usage="[MODEL ...] --out FOLDER [options]",
     )
-    _add_model_options(parser)
-    _add_setting_options(parser, hidden=(*_of_group(SEARCH), *_of_group(GOAL)))
-    _output_group(parser, "folder for the analysis; it may be a run folder")
+    add_model_options(parser)
+    add_setting_options(parser, hidden=(*names_of_group(SEARCH), *names_of_group(GOAL)))
+    output_group(parser, "folder for the analysis; it may be a run folder")
 
 
 def _add_diagnose(commands: Any) -> None:
@@ -180,9 +189,9 @@ def _add_diagnose(commands: Any) -> None:
         "find the causes of the loss, and remedies",
         usage="[MODEL ...] --out FOLDER [options]",
     )
-    _add_model_options(parser)
-    _add_setting_options(parser, hidden=(*_of_group(SEARCH), *_of_group(GOAL)))
-    _output_group(parser, "folder for the diagnosis; it may be a run folder")
+    add_model_options(parser)
+    add_setting_options(parser, hidden=(*names_of_group(SEARCH), *names_of_group(GOAL)))
+    output_group(parser, "folder for the diagnosis; it may be a run folder")
 
 
 def _add_report(commands: Any) -> None:
@@ -241,13 +250,13 @@ def _add_export(commands: Any) -> None:
         help="write a model card beside the model, and where it comes from into the model's "
         "metadata (default: no card; without FILE: OUTPUT with the ending .md)",
     )
-    _add_json(parser)
+    add_json(parser)
     model = parser.add_argument_group("from a model")
-    _add_data_options(model, labels=False)
+    add_data_options(model, labels=False)
     for option in OPTIONS:
         if option.name in EXPORT:
-            _add_option(model, option)
-    _add_set(model)
+            add_option(model, option)
+    add_set(model)
 
 
 def _add_push(commands: Any) -> None:
@@ -272,7 +281,7 @@ def _add_push(commands: Any) -> None:
         "--replace-card", action="store_true", help="replace a README.md that seqto did not write"
     )
     parser.add_argument("--dry-run", action="store_true", help="list the files; nothing is sent")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_compare(commands: Any) -> None:
@@ -291,7 +300,7 @@ def _add_compare(commands: Any) -> None:
         help="an HTML file to write: both fronts in one picture, the picks before and after "
         "(default: none)",
     )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_serve(commands: Any) -> None:
@@ -304,7 +313,7 @@ def _add_serve(commands: Any) -> None:
 
 def _add_devices(commands: Any) -> None:
     parser = _add(commands, "devices", "list the devices that work here, and why others do not")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_init(commands: Any) -> None:
@@ -328,7 +337,7 @@ def _add_init(commands: Any) -> None:
         metavar="FILE",
         help="the config to write (default: tune.toml)",
     )
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_check(commands: Any) -> None:
@@ -343,17 +352,17 @@ def _add_check(commands: Any) -> None:
     parser.add_argument(
         "--against", required=True, metavar="FLOAT", help="the float model (required)"
     )
-    group = _group(parser, MODEL)
+    group = titled_group(parser, MODEL)
     group.add_argument(
         "--config", metavar="FILE", help="a TOML file; options override it (default: none)"
     )
-    _add_data_options(group)
+    add_data_options(group)
     for option in OPTIONS:
         if (option.group == GOAL and option.name != "--want") or option.name in CHECK:
-            _add_option(_group(parser, option.group), option)
-    _add_within(_group(parser, GOAL))
-    _add_set(_group(parser, OTHER))
-    _add_json(parser)
+            add_option(titled_group(parser, option.group), option)
+    add_within(titled_group(parser, GOAL))
+    add_set(titled_group(parser, OTHER))
+    add_json(parser)
 
 
 def _add_apply(commands: Any) -> None:
@@ -374,30 +383,30 @@ def _add_apply(commands: Any) -> None:
     trial.add_argument(
         "--pick", metavar="NAME", help="a recommended trial (default: the goal's, else balanced)"
     )
-    _add_data_options(_group(parser, MODEL))
+    add_data_options(titled_group(parser, MODEL))
     for option in OPTIONS:
         if option.name in ("--device", "--jobs"):
-            _add_option(_group(parser, option.group), option)
-    _add_set(_group(parser, OTHER))
-    _add_json(parser)
+            add_option(titled_group(parser, option.group), option)
+    add_set(titled_group(parser, OTHER))
+    add_json(parser)
 
 
 def _add_inspect(commands: Any) -> None:
     parser = _add(commands, "inspect", "show what a model file tells; nothing is run")
     parser.add_argument("model", metavar="MODEL", help="a file, or hub:OWNER/NAME")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_status(commands: Any) -> None:
     parser = _add(commands, "status", "show how far a run is, also of one that is running")
     parser.add_argument("folder", metavar="RUN", help="a run folder")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_picks(commands: Any) -> None:
     parser = _add(commands, "picks", "list the recommended trials of a run with their figures")
     parser.add_argument("folder", metavar="RUN", help="a run folder")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_mcp(commands: Any) -> None:
@@ -412,10 +421,6 @@ def _add_mcp(commands: Any) -> None:
     )
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
 def _add_completion(commands: Any) -> None:
     parser = _add(
         commands,
@@ -424,115 +429,3 @@ def _add_completion(commands: Any) -> None:
         examples=COMPLETION_EXAMPLES,
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
-
-
-# ------------------------------------------------------------------------------------- options
-
-
-def _of_group(group: str) -> tuple[str, ...]:
-    return tuple(o.name for o in OPTIONS if o.group == group)
-
-
-def _group(parser: argparse.ArgumentParser, title: str) -> Any:
-    """Return the parser's group of that title; it is made when it is not there."""
-    known = {g.title: g for g in parser._action_groups}
-    return known.get(title) or parser.add_argument_group(title)
-
-
-def _add_model_options(parser: argparse.ArgumentParser) -> None:
-    group = _group(parser, MODEL)
-    group.add_argument(
-        "models",
-        nargs="*",
-        metavar="MODEL",
-        help="files, folders, patterns or hub:OWNER/NAME (default: model.path of --config)",
-    )
-    group.add_argument(
-        "--config", metavar="FILE", help="a TOML file; options override it (default: none)"
-    )
-    _add_data_options(group)
-
-
-def _add_data_options(group: Any, *, labels: bool = True) -> None:
-    group.add_argument(
-        "--data",
-        metavar="DATA",
-        help="a folder of pictures, an .npz file, texts (.tsv, .csv, .jsonl, .parquet, .txt), or "
-        "random:COUNT (default: none)",
-    )
-    if labels:
-        group.add_argument(
-            "--labels",
-            metavar="FILE",
-            help='a CSV of file and class, "folders" or "none" (default: by sub-folders)',
-        )
-    group.add_argument(
-        "--preset",
-        metavar="NAME",
-        help="preprocessing of pictures, e.g. imagenet-torch (default: the model's own)",
-    )
-
-
-def _add_setting_options(parser: argparse.ArgumentParser, hidden: Collection[str] = ()) -> None:
-    """Add the options of all settings; hidden ones are taken and not listed.
-
-    A command that may be given a run folder takes the options of the run, used or not.
-    """
-    for option in OPTIONS:
-        shown = option.name not in hidden
-        _add_option(_group(parser, option.group) if shown else parser, option, shown=shown)
-        if option.name == "--want" and shown:
-            _add_within(_group(parser, option.group))
-    _add_set(_group(parser, OTHER))
-
-
-def _add_within(group: Any) -> None:
-    group.add_argument(
-        "--within",
-        metavar="SHARE",
-        help="of changed answers, e.g. 1%%; of the task's score: score:1%% (default: no limit)",
-    )
-
-
-def _add_option(group: Any, option: Option, *, shown: bool = True) -> None:
-    text = f"{option.help} (default: {option.default})"
-    if option.type is bool:
-        group.add_argument(
-            option.name,
-            dest=option.setting,
-            action="store_const",
-            const=True,
-            help=text if shown else argparse.SUPPRESS,
-        )
-        return
-    group.add_argument(
-        option.name,
-        dest=option.setting,
-        metavar=option.metavar,
-        type=option.type,
-        nargs="+" if option.many else None,
-        action="append" if option.repeated else "store",
-        help=text if shown else argparse.SUPPRESS,
-    )
-
-
-def _add_set(group: Any) -> None:
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any setting of docs/config.md, e.g. data.evaluation=500",
-    )
-
-
-def _output_group(parser: argparse.ArgumentParser, out: str, *, default: str = "") -> Any:
-    group = _group(parser, OUTPUT)
-    text = f"{out} (default: {default})" if default else f"{out} (required)"
-    group.add_argument(
-        "--out", required=not default, default=default or None, metavar="FOLDER", help=text
-    )
-    form = group.add_mutually_exclusive_group()
-    form.add_argument("-q", "--quiet", action="store_true", help="print the result only")
-    form.add_argument("--json", action="store_true", help="print one JSON object per line")
-    return group

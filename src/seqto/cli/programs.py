@@ -1,4 +1,4 @@
-"""Commands that programs ask for: push, inspect, status, picks, mcp; main.py imports it late."""
+"""Commands that programs ask for: push, inspect, status, picks, mcp."""
 
 from __future__ import annotations
 
@@ -75,6 +75,3 @@ def picks(options: argparse.Namespace) -> int:
 def mcp(options: argparse.Namespace) -> int:
     serve(options.folders)
     return 0
-
-
-COMMANDS = {"push": push, "inspect": inspect, "status": status, "picks": picks, "mcp": mcp}

@@ -13,7 +13,8 @@ from small_space import World, drive
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.search.strategies.culprits import culprits
-from seqto.search.strategies.frontier import HOPELESS_LOSS, Frontier
+from seqto.search.strategies.front_points import HOPELESS_LOSS
+from seqto.search.strategies.frontier import Frontier
 from seqto.search.strategies.uniform_plans import plain_uniform
 
 

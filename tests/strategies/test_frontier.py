@@ -14,7 +14,9 @@ from seqto.record.trial import Trial
 from seqto.schemes.scheme import FP32
 from seqto.schemes.types import S4, S8
 from seqto.search.strategies.evolve import Evolve
-from seqto.search.strategies.frontier import Frontier, damage_of, spread_points
+from seqto.search.strategies.front_points import spread_points
+from seqto.search.strategies.frontier import Frontier
+from seqto.search.strategies.targets import damage_of
 from seqto.selection import pareto
 
 

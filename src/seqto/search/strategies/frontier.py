@@ -36,7 +36,6 @@ import numpy as np
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION
 from seqto.schemes.scheme import FP16, Scheme
 from seqto.schemes.types import S8
 from seqto.schemes.weight_only import WeightOnly
@@ -44,8 +43,17 @@ from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.culprits import culprits, without
+from seqto.search.strategies.front_points import (
+    clamp_damage,
+    harmless_damage,
+    hopeless_damage,
+    is_hopeless,
+    price_point,
+    spread_points,
+)
 from seqto.search.strategies.goal_plans import goal_plans, is_planned_for, region_of
-from seqto.search.strategies.latency_fit import float_ms, lowest_ratio, with_fitted_latency
+from seqto.search.strategies.latency_fit import lowest_ratio, with_fitted_latency
+from seqto.search.strategies.neighbours import neighbours
 from seqto.search.strategies.noise_model import (
     Descent,
     NoiseModel,
@@ -61,23 +69,17 @@ from seqto.search.strategies.targets import (
     target_plans,
     unpriced_bytes,
 )
-from seqto.search.strategies.uniform_plans import anchors, plain_uniform, uniform_choice
+from seqto.search.strategies.uniform_plans import anchors, has_bias, plain_uniform, uniform_choice
 from seqto.search.strategy import Answers, Ask, Need
 from seqto.selection.goal import Goal
 from seqto.selection.objectives import need_timing
 from seqto.selection.pareto import front
-from seqto.selection.recommend import TOLERANCE, loss_curve
-
-HOPELESS_LOSS = 0.25  # plans beyond this are of no use to anybody
-
+from seqto.selection.recommend import TOLERANCE
 
 UNIFORM = 12  # trials of uniform plans, about
 
 
 NEAR = 0.15  # of a bound: plans that miss a goal by less are confirmed too
-
-
-BUNDLES = (1, 2, 4, 8, 16, 32)  # swaps that a neighbour of a trial differs by
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,9 @@ class Frontier:
         for number in range(self.rounds):
             model = with_fitted_latency(profiled, known.values())
             plans = self._targets(model, known, float_model)
-            plans += self._neighbours(model, known)[: max(0, self.refine - len(plans))]
+            plans += neighbours(model, known, count=self.refine, timed=self.timed)[
+                : max(0, self.refine - len(plans))
+            ]
             named = [(p, f"round {number + 1}: {n}") for p, n in plans]
             yield from self._run(named, known, model)
         if self.timed:
@@ -256,9 +260,11 @@ class Frontier:
         limit = hopeless_damage(known.values())
         kept = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
         kept = self._near_goal(model, kept, prices, known)
-        points = [self._point(prices[i]) for i in kept]
+        points = [price_point(prices[i], timed=self.timed) for i in kept]
         kept = [kept[i] for i in front(points)] if points else []
-        chosen = spread_points([self._point(prices[i]) for i in kept], self.confirm)
+        chosen = spread_points(
+            [price_point(prices[i], timed=self.timed) for i in kept], self.confirm
+        )
         return [fresh[kept[i]] for i in chosen]  # extremes first, then what lies farthest
 
     def _near_goal(
@@ -311,7 +317,7 @@ class Frontier:
         fitting = [p for p in made if p is not None]
         if not fitting:
             return []
-        points = [self._point(model.prices(p)) for p in fitting]
+        points = [price_point(model.prices(p), timed=self.timed) for p in fitting]
         kept = front([(p[0], *p[2:]) for p in points])
         chosen = spread_points(
             [(points[i][0], *points[i][2:]) for i in kept], 3 if self.timed else 1
@@ -325,85 +331,6 @@ class Frontier:
         sizes = sorted(points[i][1] for i in front(points)) if points else []
         steps = list(itertools.pairwise(sizes))
         return sorted(steps, key=lambda s: s[0] / s[1])[:3]
-
-    def _point(self, prices: Sequence[float]) -> tuple[float, ...]:
-        noise, size, time = prices
-        return (noise, size, time) if self.timed else (noise, size)
-
-    # ----------------------------------------------------------------------------------- refine
-
-    def _neighbours(self, model: NoiseModel, known: Mapping[str, Trial]) -> list[tuple[Plan, str]]:
-        """Changes to front plans that should give points no known trial dominates."""
-        trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
-        floor = harmless_damage(trials)
-        measured = [clamp_damage(self._measured(model, t), floor) for t in trials]
-        on_front = [trials[i] for i in front(measured)] if measured else []
-        limit = hopeless_damage(known.values())
-        offers: list[tuple[tuple[float, ...], Plan, str]] = []
-        for trial in on_front:
-            if damage_of(trial) >= limit:
-                continue
-            before = self._measured(model, trial)
-            for plan, note, delta in self._moves(model, trial):
-                if plan.key not in known:
-                    point = tuple(a + b for a, b in zip(before, self._point(delta), strict=True))
-                    offers.append((clamp_damage(point, floor), plan, note))
-        points = [point for point, _, _ in offers]
-        better = [i for i in front([*points, *measured]) if i < len(points)]
-        chosen = spread_points([points[i] for i in better], self.refine)
-        return [offers[better[i]][1:] for i in sorted(chosen)]
-
-    def _measured(self, model: NoiseModel, trial: Trial) -> tuple[float, ...]:
-        """Damage, bytes and milliseconds of a trial, as if the machine were always as fast."""
-        time = trial.latency.ratio * float_ms(model.space) if trial.latency else 1e9
-        point = (damage_of(trial), float(trial.size_bytes), time)
-        return point if self.timed else point[:2]
-
-    def _moves(
-        self, model: NoiseModel, trial: Trial
-    ) -> Iterable[tuple[Plan, str, tuple[float, float, float]]]:
-        """Bundles of 1, 2, 4, … swaps, best exchange rate first, in each direction."""
-        space = model.space
-        plan = scheme_by_layer(space, trial.plan)
-        now = model.prices(plan)
-        directions = {"smaller": (0, 1), "cleaner": (1, 0)}
-        if self.timed:
-            directions |= {"faster": (0, 2), "cleaner for time": (2, 0)}
-        for note, (pays, gains) in directions.items():
-            swaps = self._swaps(model, plan, pays=pays, gains=gains)
-            for count in BUNDLES:
-                if count > len(swaps):
-                    break
-                changed = {**plan, **dict(swaps[:count])}
-                after = model.prices(changed)
-                delta = (after[0] - now[0], after[1] - now[1], after[2] - now[2])
-                yield trial.plan.with_schemes(changed), f"{note}, {count} swaps", delta
-        if not trial.plan.correct_bias and has_bias(space, plan):
-            # assumes 5 % less damage, so that the plan is scheduled; the measurement replaces it
-            noise = -0.05 * damage_of(trial)
-            corrected = dataclasses.replace(trial.plan, correct_bias=True)
-            yield corrected, "bias correction", (noise, 0.0, 0.0)
-
-    def _swaps(
-        self, model: NoiseModel, plan: Schemes, *, pays: int, gains: int
-    ) -> list[tuple[str, Scheme]]:
-        """One swap a layer that lowers price `gains`, cheapest in price `pays` first."""
-        found = []
-        for layer in model.space.layers:
-            best = None
-            for scheme in model.space.menu[layer.name]:
-                if scheme == plan[layer.name]:
-                    continue
-                grown = model.swap(plan, layer, scheme)
-                gain, cost = -grown[gains], grown[pays]
-                if gain <= 0:
-                    continue
-                rate = max(cost, 0.0) / gain
-                if best is None or rate < best[0]:
-                    best = (rate, layer.name, scheme)
-            if best is not None:
-                found.append(best)
-        return [(name, scheme) for _, name, scheme in sorted(found, key=lambda f: f[:2])]
 
 
 # ------------------------------------------------------------------------------------ small tools
@@ -435,29 +362,6 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
     return dataclasses.replace(model, weight=weight)
 
 
-def has_bias(space: Space, schemes: Mapping[str, Scheme]) -> bool:
-    """Return whether a plan quantizes a layer whose bias can be corrected."""
-    quantized = {name for name, s in schemes.items() if not s.is_float}
-    return any(x.bias is not None and x.name in quantized for x in space.layers)
-
-
-def harmless_damage(trials: Iterable[Trial]) -> float:
-    """Damage below this changes no answer among so few samples: less of it buys nothing."""
-    known = [t for t in trials if t.loss is not None]
-    curve = loss_curve(known)
-    samples = max((t.loss.samples for t in known if t.loss), default=1)
-    return curve.damage_at(0.25 / samples) if curve else 0.0
-
-
-def clamp_damage(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
-    return (max(point[0], floor), *point[1:])
-
-
-def hopeless_damage(trials: Iterable[Trial]) -> float:
-    """The smallest damage at which a known trial loses too much to be useful."""
-    return min((damage_of(t) for t in trials if is_hopeless(t)), default=np.inf)
-
-
 def least_damage(known: Mapping[str, Trial], space: Space, kept: Sequence[str]) -> float:
     """Damage of the uniform plan that the search starts from, under its best transform."""
     schemes = Plan.of(without(plain_uniform(space), kept)).schemes
@@ -476,23 +380,3 @@ def quick_plans(space: Space) -> list[tuple[Plan, str]]:
         if scheme in made.as_dict().values():
             found.append((made, f"uniform {scheme}"))
     return found
-
-
-def is_hopeless(trial: Trial) -> bool:
-    """Whether a trial loses too much to be useful."""
-    return trial.loss is not None and trial.loss.value > HOPELESS_LOSS
-
-
-def spread_points(points: Sequence[Sequence[float]], count: int) -> list[int]:
-    """Up to `count` points that lie far from each other: the extremes first, then the farthest."""
-    if len(points) <= count:
-        return list(range(len(points)))
-    table = np.array(points, dtype=float)
-    table[:, 0] = np.log10(np.maximum(table[:, 0], 1e-9))  # noise spans decades
-    span = np.ptp(table, axis=0)
-    table = (table - table.min(axis=0)) / np.where(span > 0, span, 1.0)
-    chosen = list(dict.fromkeys(int(i) for i in table.argmin(axis=0)))[:count]
-    while len(chosen) < count:
-        gaps = np.min(np.linalg.norm(table[:, None, :] - table[None, chosen, :], axis=2), axis=1)
-        chosen.append(int(gaps.argmax()))
-    return chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from seqto.assembly.plan import Plan
 from seqto.records import Layer
@@ -133,3 +133,9 @@ def good_uniform(space: Space) -> Schemes:
 def plain_uniform(space: Space) -> Schemes:
     """The good uniform plan with weights rounded to the nearest."""
     return {name: s.without_output_rounding() for name, s in good_uniform(space).items()}
+
+
+def has_bias(space: Space, schemes: Mapping[str, Scheme]) -> bool:
+    """Return whether a plan quantizes a layer whose bias can be corrected."""
+    quantized = {name for name, s in schemes.items() if not s.is_float}
+    return any(x.bias is not None and x.name in quantized for x in space.layers)

@@ -227,9 +227,11 @@ def test_without_the_library_one_line_says_what_to_install(
     assert "seqto[mcp]" in err
 
 
-def test_a_study_cannot_be_started_twice(inner: Path) -> None:
+def test_a_study_cannot_be_started_twice(inner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with its client, also where Ctrl-C is ignored (as below a shell's `&`)."""
     import subprocess
 
+    monkeypatch.setattr("seqto.cli.mcp_server.INTERRUPT_S", 0.5)
     commands = Commands(Folders.of([str(inner)]))
     waiting = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with open(os.devnull, "rb") as nothing:

@@ -27,6 +27,7 @@ from seqto.record.own_files import JOURNAL
 
 GATE = 3  # exit code of a command that has answered, where a bound is not kept
 COMMAND_TIMEOUT_S = 900.0
+INTERRUPT_S = 30  # that an interrupted study may take to write its report
 START_TIMEOUT_S = 300.0  # until a run has written its first line
 MOST_ENTRIES = 200_000  # of a folder, whose links are looked at
 INSTRUCTIONS = (
@@ -165,8 +166,9 @@ class Commands:
                     process.send_signal(signal.SIGINT)
         for process, errors in self.running.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(30)
+                process.wait(INTERRUPT_S)
             process.kill()
+            process.wait()
             errors.close()
 
     def _alive(self, out: str) -> bool:

@@ -125,6 +125,18 @@ def test_open_sizes_are_no_hindrance() -> None:
     assert guess_task(open_picture, larger).kind == "dense"
 
 
+def test_a_detector_whose_height_and_width_are_open_is_told_by_its_metadata() -> None:
+    """Exporters of YOLO models name the task; the number of cells follows from the picture."""
+    pictures = {"images": Tensor((None, 3, None, None))}
+    heads = one(None, 22, None)
+    found = guess_task(pictures, heads, said="detect")
+    assert found.kind == "detection"
+    assert found.settings == {"decode": "yolov8", "classes": 18}
+    assert "the model's metadata name the task 'detect'" in found.sentence
+    assert guess_task(pictures, heads).kind == "dense"
+    assert guess_task(pictures, one(None, 4, None), said="detect").kind == "dense"
+
+
 def test_what_was_guessed_are_settings_of_the_task() -> None:
     detector = guess_task(PICTURE, one(1, 84, 8400))
     task = plugins.build(plugins.TASKS, {"kind": "detection", **detector.settings})

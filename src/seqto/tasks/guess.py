@@ -71,6 +71,10 @@ def guess_task(inputs: Tensors, outputs: Tensors, *, said: str = "") -> TaskGues
         found = rule(inputs, outputs)
         if found is not None:
             return _with_others(found, outputs)
+    if said in BOX_TASKS:
+        found = _said_boxes(outputs, said)
+        if found is not None:
+            return _with_others(found, outputs)
     dense = TaskGuess(
         DENSE,
         f"no known kind of task fits output {name!r} ({_sizes(first.shape)}) for certain: taken "
@@ -116,6 +120,20 @@ def _detection(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     if known:
         settings["size"] = known
     return TaskGuess(DETECTION, found.sentence, settings)
+
+
+def _said_boxes(outputs: Tensors, said: str) -> TaskGuess | None:
+    """A YOLOv8 head whose number of cells is open, as where height and width are."""
+    shape, *rest = (tensor.shape for tensor in outputs.values())
+    prototypes = (rest[0][1] or 0) if len(rest) == 1 and len(rest[0]) == 4 else 0
+    if len(shape) != 3 or shape[1] is None or shape[2] is not None:
+        return None
+    classes = shape[1] - 4 - prototypes
+    if classes < 1:
+        return None
+    reason = f"YOLOv8-shaped: {shape[1]} × any number; the model's metadata name the task {said!r}"
+    found = DecoderGuess("yolov8", reason, classes)
+    return TaskGuess(DETECTION, found.sentence, {"decode": found.decoder, "classes": classes})
 
 
 def _is_detector(found: DecoderGuess, outputs: Tensors, size: Size | None) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import zoo
@@ -19,6 +20,7 @@ from measure import (
     PREPARED,
     Box,
     Referee,
+    cpu_kept,
     float_bytes,
     interleaved,
     loss_json,
@@ -76,8 +78,10 @@ def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
     from seqto.records import REPORT
 
     folder = options.runs / case.name
+    folder.mkdir(parents=True, exist_ok=True)
     job = case.job(folder / f"frontier-{seed}", {"data.seed": seed})
-    ours = run_tune(job)
+    with cpu_kept(folder / f"frontier-{seed}.cpu.json") if not job.out.exists() else nullcontext():
+        ours = run_tune(job)
     steps = run_tune(case.job(folder / f"stepwise-{seed}", {**STEPWISE, "data.seed": seed}))
     zoo.note(f"{len(ours.trials)} and {len(steps.trials)} trials; the report split")
     with samples_of(job) as store:

@@ -6,6 +6,7 @@ Run folders lose their samples when a run ends; the same settings give the same 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -245,6 +246,47 @@ def cpu_seconds_now() -> float:
             times = child.cpu_times()
             total += times.user + times.system
     return float(total)
+
+
+class CpuSeries:
+    """Notes the CPU seconds of this process and its children against wall seconds, once a second.
+
+    CPU seconds can be compared on a machine that others use, wall seconds cannot.
+    """
+
+    def __init__(self) -> None:
+        self.points: list[tuple[float, float]] = []
+        self._began, self._cpu = time.monotonic(), cpu_seconds_now()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(1.0):
+            self._note()
+
+    def _note(self) -> None:
+        wall, cpu = time.monotonic() - self._began, cpu_seconds_now() - self._cpu
+        self.points.append((round(wall, 2), round(cpu, 2)))
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._note()
+
+
+@contextlib.contextmanager
+def cpu_kept(path: Path) -> Iterator[None]:
+    """Write the CPU seconds of what is done meanwhile into a file, with load before and after."""
+    before = os.getloadavg()[0]
+    series = CpuSeries()
+    try:
+        yield
+    finally:
+        series.close()
+    load = [round(before, 1), round(os.getloadavg()[0], 1)]
+    text = json.dumps({"load": load, "wall_and_cpu_s": series.points})
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def private_bytes(pid: int) -> int:

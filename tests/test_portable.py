@@ -89,6 +89,17 @@ def test_a_recommended_trial_that_is_portable_is_the_portable_one() -> None:
     assert build_report(state_of(*portable))["portability_cost"] == ""
 
 
+def test_the_portable_pick_is_no_larger_than_int8_where_such_a_trial_is_within_the_tolerance() -> (
+    None
+):
+    larger, as_small = a_trial(2, 0.001, 115, layers=()), a_trial(3, 0.02, 99, layers=())
+    found = recommend(state_of(*TRIALS[:2], larger, as_small))
+    assert found.picks["portable"] == as_small.number
+    lossy = a_trial(3, 0.03, 99, layers=())
+    found = recommend(state_of(*TRIALS[:2], larger, lossy))
+    assert found.picks["portable"] == larger.number
+
+
 def test_runs_of_earlier_versions_have_no_portable_pick() -> None:
     unknown = [dataclasses.replace(t, may_saturate=None) for t in TRIALS]
     assert "portable" not in recommend(state_of(*unknown)).picks

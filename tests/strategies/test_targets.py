@@ -17,10 +17,12 @@ from small_space import MENU, World, drive
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import Failure
+from seqto.schemes.types import S8
+from seqto.search.choices import type_may_saturate
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.frontier import Frontier
 from seqto.search.strategies.goal_plans import goal_plans, region_of
-from seqto.search.strategies.noise_model import NoiseModel, fit
+from seqto.search.strategies.noise_model import NoiseModel, fit, is_static
 from seqto.search.strategies.targets import (
     bisect_fastest,
     byte_limit,
@@ -105,6 +107,32 @@ def test_targets_stay_within_their_byte_limits() -> None:
     for plan, note in plans:
         limit = {"fast": 1.05 * full, "drop-in": full}.get(note.split()[0])
         assert limit is None or world.trial(plan).size_bytes <= limit
+
+
+def test_one_target_is_a_plan_of_portable_schemes_as_small_as_int8() -> None:
+    world, model, known = searched(0)
+    full = next(iter(known.values())).size_bytes
+    # a device with exact products: s8 does no damage of its own, so the other targets take it
+    weight = {
+        k: 0.0 if k[1].weight is S8 and is_static(k[1]) else v for k, v in model.weight.items()
+    }
+    exact = dataclasses.replace(model, weight=weight)
+    plans = target_plans(exact, known, Plan(), tolerance=TOLERANCE, timed=True)
+    (plan,) = [p for p, note in plans if note.startswith("portable")]
+    assert not any(type_may_saturate(x, plan.scheme_of(x.name)) for x in world.layers)
+    assert world.trial(plan).size_bytes <= full
+
+
+def test_no_portable_target_where_every_choice_is_portable() -> None:
+    _, model, known = searched(0)
+    space = model.space
+    menu = {
+        x.name: tuple(s for s in space.menu[x.name] if not type_may_saturate(x, s))
+        for x in space.layers
+    }
+    only = dataclasses.replace(model, space=dataclasses.replace(space, menu=menu))
+    plans = target_plans(only, known, Plan(), tolerance=TOLERANCE, timed=True)
+    assert not [note for _, note in plans if note.startswith("portable")]
 
 
 def test_where_the_fully_quantized_model_failed_floats_bytes_are_the_limit() -> None:

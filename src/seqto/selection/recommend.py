@@ -5,8 +5,9 @@ balanced   nearest the ideal point after normalisation; where layers were quanti
            ways (frontier, evolve), of trials within the tolerated loss, if there are any, since
            such a front reaches down to files that are tiny and useless
 loss, …    the best of the front in each objective
-portable   the goal's or the balanced one of the trials whose answers do not depend on the width of
-           the CPU's sums (schemes/pairs.py); the same trial where that is portable itself
+portable   of the trials whose answers do not depend on the width of the CPU's sums
+           (schemes/pairs.py): the goal's, else the drop-in within the tolerated loss, else the
+           balanced one; the recommended trial itself where that is portable
 drop_in    no larger than the fully quantized model and no slower than float: better than plain
            int8 in everything; of those that lose least the fastest. Trials that are clearly faster
            than float and within the tolerated loss go before those that are about as fast
@@ -101,12 +102,13 @@ def recommend(state: RunState) -> Recommendation:
     search = state.settings.get("search", {})
     trials = state.numbered
     full = fully_quantized(state)
+    tolerance = float(search.get("tolerance", TOLERANCE))
     select = functools.partial(
         choose,
         objectives=chosen_objectives(state),
         baseline=state.baseline,
         fully_quantized=full,
-        tolerance=float(search.get("tolerance", TOLERANCE)),
+        tolerance=tolerance,
         within_tolerance=has_several_schemes(trials),
         goal=Goal.of(search),
     )
@@ -120,8 +122,22 @@ def recommend(state: RunState) -> Recommendation:
     chosen = select(trials)
     best = chosen.best
     if best is not None and not state.trials[best].is_portable:
-        best = select(portable).best
+        best = _best_portable(select(portable), state.trials, tolerance)
     return _with_portable(chosen, best)
+
+
+def _best_portable(
+    chosen: Recommendation, trials: Mapping[int, Trial], tolerance: float
+) -> int | None:
+    """Return the trial to take on CPUs that nobody knows: what is better than int8 on any of them.
+
+    A fleet has CPUs on which nothing was timed, so that a file which is no larger than int8 and no
+    slower than float goes before the best compromise of this one.
+    """
+    drop_in = chosen.picks.get(DROP_IN)
+    if GOAL not in chosen.picks and drop_in is not None and loss_of(trials[drop_in]) <= tolerance:
+        return drop_in
+    return chosen.best
 
 
 def _with_portable(chosen: Recommendation, number: int | None) -> Recommendation:

@@ -3,6 +3,7 @@
 fast      least time     within the tolerated loss, at most 1.05 × the fully quantized bytes
 drop-in   least time     at a fraction of that loss, no larger than fully quantized
 small     fewest bytes   within the tolerated loss
+portable  as drop-in, of schemes whose answers do not depend on the CPU
 
 How much damage a loss allows is read off the run's own trials (selection/expected_loss.py), how far
 the noise model is off at that damage too; where the byte limit does not let a plan get so low, a
@@ -15,6 +16,7 @@ do.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ import numpy as np
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION
+from seqto.search.choices import type_may_saturate
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.noise_model import Descent, NoiseModel, Schemes
@@ -35,7 +38,14 @@ from seqto.selection.recommend import FAST_SIZE, loss_curve, probable_loss
 LEVELS = ((0.3, 1.25), (0.6, 2.0), (0.9, 3.0))
 
 
+PORTABLE_LEVEL = LEVELS[0]  # one portable plan a round: the surest
+
+
 QUICK = ((0.0, 1.0), (0.5, 0.5))  # prices of bytes and milliseconds where time counts
+
+
+# every integer layer adds a few bytes of nodes: under a tight limit they must be few
+TIGHT = (*QUICK, (1.0, 0.2), (1.0, 0.05))
 
 
 BETWEEN = 3  # plans between two trials
@@ -76,21 +86,39 @@ def target_plans(
     full = byte_limit(model.space, known) - unpriced_bytes(model, trials)
     goals = [Target("small", math.inf, ((1.0, 0.0),), 1)]
     if timed and model.space.latency_of:
-        # every integer layer adds a few bytes of nodes: under a tight limit they must be few
-        tight = (*QUICK, (1.0, 0.2), (1.0, 0.05))
-        goals += [_fast(full), Target("drop-in", 0.999 * full, tight, 2)]
+        goals += [_fast(full), Target("drop-in", 0.999 * full, TIGHT, 2)]
     least = {target.name: _least_noise(model, target.limit) for target in goals}
-    found: dict[str, tuple[Plan, str]] = {}
+    named: list[tuple[Schemes | None, str]] = []
     for share, slack in LEVELS:
         noise = damage_allowed(model, trials, share * tolerance)
         for target in goals:
             plan = _meet(model, target, max(noise, slack * least[target.name]))
-            if plan is None:
-                continue
-            made = float_model.with_schemes(plan)
-            if made.key not in known:
-                found.setdefault(made.key, (made, f"{target.name} at {share * tolerance:.1%}"))
+            named.append((plan, f"{target.name} at {share * tolerance:.1%}"))
+    restricted = _portable_only(model)
+    if restricted is not None and timed and model.space.latency_of:
+        share, slack = PORTABLE_LEVEL
+        target = Target("portable", 0.999 * full, TIGHT, 2)
+        noise = damage_allowed(model, trials, share * tolerance)
+        plan = _meet(restricted, target, max(noise, slack * _least_noise(restricted, target.limit)))
+        named.append((plan, f"portable at {share * tolerance:.1%}"))
+    found: dict[str, tuple[Plan, str]] = {}
+    for plan, note in named:
+        made = None if plan is None else float_model.with_schemes(plan)
+        if made is not None and made.key not in known:
+            found.setdefault(made.key, (made, note))
     return list(found.values())
+
+
+def _portable_only(model: NoiseModel) -> NoiseModel | None:
+    """Return the model with portable choices alone; None where all are, or a layer has none."""
+    space = model.space
+    menu = {
+        x.name: tuple(s for s in space.menu[x.name] if not type_may_saturate(x, s))
+        for x in space.layers
+    }
+    if not all(menu.values()) or menu == {x.name: tuple(space.menu[x.name]) for x in space.layers}:
+        return None
+    return dataclasses.replace(model, space=dataclasses.replace(space, menu=menu))
 
 
 def bisect_fastest(

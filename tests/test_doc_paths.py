@@ -42,6 +42,17 @@ def test_the_drawing_of_the_rooms_names_them_all() -> None:
     assert {w for w in words if w.endswith("/")} == rooms
 
 
+def test_the_list_of_decisions_has_each_page_under_its_title_and_number() -> None:
+    folder = ROOT / "docs" / "adr"
+    pages = [p for p in sorted(folder.glob("*.md")) if p.name != "README.md"]
+    titles = [p.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for p in pages]
+    for number, (page, title) in enumerate(zip(pages, titles, strict=True), 1):
+        assert page.name.startswith(f"{number:04d}-")
+        assert title.startswith(f"{number}. ")
+    rows = [f"- [{title}]({page.name})" for page, title in zip(pages, titles, strict=True)]
+    assert (folder / "README.md").read_text(encoding="utf-8").splitlines()[4:] == rows
+
+
 def test_the_pages_for_plugin_authors_name_every_group() -> None:
     for name in ("docs/python.md", "docs/architecture.md", "CONTRIBUTING.md"):
         text = (ROOT / name).read_text(encoding="utf-8")

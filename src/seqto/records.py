@@ -151,7 +151,7 @@ class ScoreKind:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one model did on one split of one device."""
+    """Figures of one model on one split and one device."""
 
     split: str
     device: str

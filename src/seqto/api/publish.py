@@ -29,7 +29,7 @@ from seqto.study.export_path import check_output
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What was uploaded, or would be: `url` is None for a dry run."""
+    """The files that were uploaded, or would be: `url` is None for a dry run."""
 
     repo: str
     trial: int

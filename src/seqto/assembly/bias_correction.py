@@ -32,7 +32,7 @@ def corrected(node: Any, bias: Floats, *, lost: Floats, mean: Floats) -> Floats:
 
 
 def mean_output(node: Any, weights: Floats, mean: Floats) -> Floats:
-    """What the node gives for these weights on average, channel by channel, without its bias."""
+    """Return the node's mean output for these weights by channel, without its bias."""
     if node.op_type == "Conv":
         taps = weights.reshape(*weights.shape[:2], -1).sum(axis=2)
         per_group = mean.reshape(-1, weights.shape[1])

@@ -51,7 +51,7 @@ ShapeOf = Callable[[str], Sequence[int]]  # () unknown, 0 for an unknown dimensi
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """Who makes and who reads a tensor, and what is constant."""
+    """Producers and readers of each tensor, and the constants of a graph."""
 
     producer: Mapping[str, Any]
     readers: Mapping[str, Sequence[Any]]

@@ -125,7 +125,7 @@ def save(found: Rounded, path: Path) -> list[Json]:
 
 
 def load(place: Path) -> Rounded:
-    """What has been rounded of a variant; nothing, if nobody has asked for it yet."""
+    """Return the rounded weights of a variant; empty if none were rounded yet."""
     if not (place / INDEX_FILE).is_file():
         return {}
     rows = json.loads((place / INDEX_FILE).read_bytes())

@@ -30,7 +30,7 @@ VALUES_PER_TENSOR = 65_536  # a histogram looks at this many values of a tensor 
 
 @dataclass
 class _Running:
-    """What is known of one tensor so far."""
+    """Running statistics of one tensor."""
 
     axes: frozenset[int]  # its channels' axis; several: by some readers this, by others that
     low: float = np.inf

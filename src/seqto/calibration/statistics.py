@@ -18,7 +18,7 @@ from seqto.files import shown, write_file
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What calibration knows of the tensors; JSON and arrays only."""
+    """Ranges and means of the tensors, from calibration; JSON and arrays only."""
 
     ranges: Mapping[str, Mapping[str, tuple[float, float]]]  # tensor → method → (low, high)
     means: Mapping[str, NDArray[np.float32]]  # tensor → mean per channel

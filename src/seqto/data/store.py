@@ -184,7 +184,7 @@ class SampleStore:
         return list(self.record["names"][slice(*self._span(split))])
 
     def texts(self, split: str) -> list[list[str]]:
-        """What was read of each row, for people: a list of texts, [] where it was no text."""
+        """Return the texts of each row, for people; [] where it has none."""
         found = self.record.get("texts")
         return [[]] * self.rows(split) if found is None else found[slice(*self._span(split))]
 

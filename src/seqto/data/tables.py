@@ -201,7 +201,7 @@ def _lines(path: Path, columns: Columns, form: str, header: bool | None) -> _Lin
 def _find_lines(
     path: Path,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], str]:
-    """Where lines that are not blank begin and end, their numbers, and the file's sha256."""
+    """Return begin, end and number of each line that is not blank, and the file's sha256."""
     sha = hashlib.sha256()
     spans: list[tuple[int, int, int]] = []
     place = 0

@@ -51,7 +51,7 @@ class Device(Protocol):
         ...
 
     def describe(self) -> Json:
-        """What identifies it in a report: provider, CPU flags, threads, versions."""
+        """Return what a report names: provider, CPU flags, threads, versions."""
         ...
 
 

@@ -169,7 +169,7 @@ class OrtSession:
 
 
 def _boxed(value: Any) -> NDArray[Any]:
-    """What is no tensor (a sequence, a map, an empty optional) as one object of an array."""
+    """Return a sequence, a map or an empty optional as the one object of an array."""
     boxed = np.empty(1, dtype=object)
     boxed[0] = value
     return boxed

@@ -57,7 +57,7 @@ def unknown(reason: str) -> Json:
 
 
 def judge(outputs: Sequence[NDArray[Any]]) -> Json:
-    """What the outputs of `model` say; pure."""
+    """Return the result that the outputs of `model` stand for; pure."""
     if len(outputs) != len(OPERATORS):
         return unknown(f"{len(outputs)} outputs instead of {len(OPERATORS)}")
     found = {name: _verdict(y) for name, y in zip(OPERATORS, outputs, strict=True)}

@@ -98,7 +98,7 @@ def _tables(prepared: Prepared) -> Iterator[tuple[str, Json]]:
 
 
 def _norms(prepared: Prepared) -> Json:
-    """How many norms are ops, and how many are taken apart (Div by a Sqrt)."""
+    """Count norms that are ops, and those written as single ops (Div by a Sqrt)."""
     makers = {o: n for n in prepared.proto.graph.node for o in n.output}
     apart = [
         node.name
@@ -112,7 +112,7 @@ def _norms(prepared: Prepared) -> Json:
 
 
 def _batch(subject: Subject) -> Json:
-    """How far the plan's answers move when samples share a batch; {} where none can."""
+    """Measure how far the plan's answers move when samples share a batch; {} where none can."""
     plan = subject.plan
     dynamic = [n for n, s in plan.schemes if s.arithmetic is Arithmetic.DYNAMIC]
     alike = _alike(subject.samples)

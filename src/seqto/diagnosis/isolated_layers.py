@@ -91,7 +91,7 @@ def quantized_layers(prepared: Prepared, plan: Plan) -> tuple[Layer, ...]:
 
 
 def outer_tensors(prepared: Prepared, layers: Sequence[Layer]) -> list[str]:
-    """What the layers read from outside: data, and shapes that are computed while running."""
+    """Return the tensors that layers read from outside: data, and shapes that are computed."""
     constants = {t.name for t in prepared.proto.graph.initializer}
     nodes = {n.name: n for n in prepared.proto.graph.node}
     found: dict[str, None] = {}

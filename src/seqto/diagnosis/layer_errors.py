@@ -145,7 +145,7 @@ def _proto(data: bytes) -> Any:
 
 
 def _views(quantized: Any, layers: Sequence[Layer]) -> dict[str, str]:
-    """Where each layer's dequantized output can be read in the quantized model."""
+    """Return by layer the tensor of the quantized model that has its dequantized output."""
     made = {o for n in quantized.graph.node for o in n.output}
     views = {}
     for layer in layers:

@@ -162,7 +162,7 @@ def _damages(subject: Subject, plan: Plan, want: Sequence[Judged]) -> Json:
 
 
 def _float_answers(subject: Subject) -> list[Judged]:
-    """What the task makes of the float model's outputs, one entry for each run."""
+    """Return the task's answers to the float model's outputs, one entry for each run."""
     run = isolated_layers.open_float(subject.assembler.prepared, subject.judged)
     values = [run(feeds) for feeds in subject.samples]
     outputs = [[found[name] for name in subject.judged] for found in values]

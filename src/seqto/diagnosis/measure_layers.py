@@ -181,7 +181,7 @@ def _row(layer: Layer, scheme: Scheme, planned: _View) -> Json:
 
 
 def _errors(name: str, views: Mapping[str, _View | None]) -> Json:
-    """What other schemes would make of a layer: errors, and where the device was looked at too."""
+    """Return a layer's errors under other schemes, in simulation and on the device."""
     found: Json = {}
     for what, view in views.items():
         if view is None or name not in view.tallies:
@@ -305,7 +305,7 @@ def bias_troubles(subject: Subject) -> dict[str, Json]:
 
 
 def cpu_flags() -> list[str]:
-    """Which of the CPU's 8-bit dot products there are; empty where Linux does not tell."""
+    """Return the CPU's instructions for 8-bit dot products; empty where Linux does not tell."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as stream:
             lines = [x for x in stream if x.startswith(("flags", "Features"))]

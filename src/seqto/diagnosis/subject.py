@@ -28,7 +28,7 @@ from seqto.tasks.task import Answers, SmoothTask, Task
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a task makes of the outputs of one run: a row a sample."""
+    """A task's answers and signal of one run, one row a sample."""
 
     signal: NDArray[Any]
     answers: Answers | None  # None: the task stays in the main process

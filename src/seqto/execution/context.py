@@ -69,7 +69,7 @@ class WorkerContext:
 
     @cached_property
     def feeds(self) -> ModelFeeds:
-        """What the float model is fed while its layers are looked at."""
+        """Return the feeds of the float model in layer analyses."""
         return model_feeds(self.store, self.assembler(BASE).prepared.proto, self.wiring)
 
     def model_of(self, plan: Plan | None) -> bytes | Path | dict[str, Path]:

@@ -66,7 +66,7 @@ class Executor(Protocol):
 
 
 class Signals(Protocol):
-    """What a job may say and hear while it runs in a worker."""
+    """Messages between a running job and its executor."""
 
     def alive(self) -> None:
         """Say that the job goes on; long silence ends it."""

@@ -18,7 +18,7 @@ from seqto.records import CALIBRATION, Json, Measurement
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What a worker is given once. Names are relative to its root, the run folder here."""
+    """Sent to a worker once. Names are relative to its root, which is the run folder here."""
 
     original: FileRef  # the float model as it was given
     beside: tuple[FileRef, ...]  # its external data
@@ -263,7 +263,7 @@ class MemoryMeasured:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a profile, a layer analysis, a diagnosis or a check has measured."""
+    """Figures of a profile, a layer analysis, a diagnosis or a check."""
 
     values: Json
 

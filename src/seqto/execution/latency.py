@@ -118,7 +118,7 @@ def in_turn(
 
 
 def _is_precise(times: Sequence[Sequence[float]]) -> bool:
-    """Whether every candidate's ratio to float is known as well as two sessions agree."""
+    """Return whether every candidate's ratio to float is known as well as two sessions agree."""
     base = np.asarray(times[0])
     for own in times[1:]:
         low, middle, high = median_interval(np.asarray(own) / base)

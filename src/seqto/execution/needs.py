@@ -22,7 +22,7 @@ HOST_JOBS = (RankLayers, Diagnose, RoundWeights, SaveModel)  # they open no sess
 
 
 def needs_device(job: Job) -> bool:
-    """Whether a job runs models on the device; the others need a processor only."""
+    """Return whether a job runs models on the device; the others need a processor only."""
     return not isinstance(job, HOST_JOBS)
 
 

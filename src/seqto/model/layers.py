@@ -85,7 +85,7 @@ def _in_graph_order(graph: Any, layers: list[Layer]) -> list[Layer]:
 
 
 def inferred_values(proto: Any) -> list[Any]:
-    """What shape inference finds out about tensors; weights' contents are not needed for it."""
+    """Return types and shapes that shape inference gives; the weights' values are not needed."""
     import onnx
 
     light = without_weights(proto)

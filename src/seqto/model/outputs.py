@@ -138,7 +138,7 @@ def by_sample(value: Any, *, name: str, fed: int, rows: int) -> NDArray[Any]:
 
 
 def has_rows(value: Any, rows: int) -> bool:
-    """Whether an output has one row for each of the samples."""
+    """Return whether an output has one row for each of the samples."""
     return np.ndim(value) > 0 and len(value) == rows
 
 

@@ -38,7 +38,7 @@ Names = Mapping[str, tuple[str, ...]]  # component → names of its inputs or ou
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What each input of a bundle's components is fed, and when a sequence ends."""
+    """Sources of the inputs of a bundle's components, and the end of a sequence."""
 
     decoder: Mapping[str, str]  # input → word
     logits: str  # the decoder's output: [1, vocabulary] or [1, tokens, vocabulary]

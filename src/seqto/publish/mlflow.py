@@ -41,7 +41,7 @@ LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT":
 
 
 def log_warning(text: str) -> None:
-    """Where the command line does not print it: a warning of the logger `seqto`."""
+    """Log a warning of the logger `seqto`, where the command line does not print it."""
     logging.getLogger("seqto").warning(text)
 
 

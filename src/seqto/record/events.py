@@ -260,7 +260,7 @@ class Finding(_Event):
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeTaken(_Event):
-    """What the run starts from: the sensitivities, times and plans of an earlier one."""
+    """Sensitivities, times and plans of an earlier run that this one starts from."""
 
     tag: ClassVar[str] = "knowledge"
     source: str
@@ -329,7 +329,7 @@ class NewerFormatError(WrongTypeError):
 
 
 def _problem(event: Event) -> str | None:  # noqa: PLR0911  (one answer for each kind)
-    """What no version of seqto writes although every type is right."""
+    """Return what no version of seqto writes although every type is right."""
     match event:
         case TrialFinished(trial=Trial(number=number)) if number < 0:
             return f"trial.number is {number}, which is no count"

@@ -184,7 +184,7 @@ def _event(record: Json, number: int, file: Path) -> Event:
 
 
 def _begins_as_ours(content: bytes) -> bool:
-    """Whether this is what a partial first record leaves: a part of a header, or empty blocks."""
+    """Return whether a text is a partial first record: a part of a header, or empty blocks."""
     first = b'{"event":"header"'
     return content.startswith(first) or first.startswith(content.rstrip(b"\0"))
 

@@ -170,7 +170,7 @@ class OwnFiles:
     # ---------------------------------------------------------------------------------- inside
 
     def _content(self, name: str) -> bytes | None:
-        """What stands at a name; None for nothing. Links and other odd things are not ours."""
+        """Return a file's bytes; None where there is none. Links are never ours."""
         path = inside(self.folder, name)
         try:
             if not stat.S_ISREG(path.lstat().st_mode):
@@ -263,7 +263,7 @@ def claim(folder: Path) -> OwnFiles:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder has a journal of ours: its first record is a header of seqto.
+    """Return whether a folder has a journal of ours: its first record is a header of seqto.
 
     Or the end of a run that was interrupted before its header was written (0.1.0 did that).
     """

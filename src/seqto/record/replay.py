@@ -134,7 +134,7 @@ class RunState:
         return [self.trials[number] for number in sorted(self.trials)]
 
     def has_failed(self, step: str, plan_key: str | None) -> bool:
-        """Whether a step failed before; it is not tried again."""
+        """Return whether a step failed before; it is not tried again."""
         return any(f.step == step and f.plan_key == plan_key for f in self.failures)
 
     def has_finding(self, kind: str) -> bool:
@@ -150,7 +150,7 @@ class RunState:
         return self.graph_timings.get(trial.graph, [])
 
     def is_float_graph(self, trial: Trial) -> bool:
-        """Whether the device runs the same kernels for a trial as for the float model."""
+        """Return whether the device runs the same kernels for a trial as for the float model."""
         return (
             bool(trial.graph) and self.baseline is not None and self.baseline.graph == trial.graph
         )

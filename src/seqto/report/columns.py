@@ -164,7 +164,7 @@ def _count_float(row: Row) -> int:
 
 
 def has_held_out(report: Report) -> bool:
-    """Whether some trial was measured on samples that no search has seen."""
+    """Return whether some trial was measured on samples that no search has seen."""
     return any(t["report_split"] is not None for t in report["trials"])
 
 

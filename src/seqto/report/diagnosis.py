@@ -150,7 +150,7 @@ def _best(
 
 
 def skipped(findings: Findings) -> list[Json]:
-    """What was tried and skipped, counted by reason: [{what, reason, count}], most first."""
+    """Count what was tried and skipped, by reason: [{what, reason, count}], most first."""
     counts: Counter[tuple[str, str]] = Counter()
     for f in findings:
         if f["kind"] == TREATMENT:

@@ -29,7 +29,7 @@ SHOWN = 30  # layers that are listed for people
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a run would do, and an estimate of its time and disk."""
+    """The steps of a run, and an estimate of its time and disk."""
 
     model: str
     out: str

@@ -37,7 +37,7 @@ def escape(text: object, *, width: int = 80) -> str:
 
 
 def summary(report: Mapping[str, Any], *, folder: str = "DIR", picture: str | None = None) -> str:
-    """What a reviewer wants: the sentence, the table, the warnings, the command.
+    """Return the text for a reviewer: the sentence, the table, the warnings, the command.
 
     `picture` is the address of the front's picture; None: the file in the run folder, "none": no
     picture. It fits a comment: under 60 lines, whatever the run.

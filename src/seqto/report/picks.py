@@ -111,7 +111,7 @@ def given_up(
 
 
 def _less(other: Json, trial: Json) -> float:
-    """How much less of the answers the other one changes, on samples that both have seen."""
+    """Return the share of answers that the other one changes less, on the samples of both."""
     ours, theirs = wording.held_out(trial), wording.held_out(other)
     pair = (ours[0], theirs[0]) if ours[1] and theirs[1] else (trial["loss"], other["loss"])
     if pair[0] is None or pair[1] is None:

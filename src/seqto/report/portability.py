@@ -43,7 +43,7 @@ def pick_lines(report: Report) -> list[tuple[str, str]]:
 
 
 def cost(report: Report) -> str:
-    """What portability costs: the portable pick against the best of the others; '' for nothing.
+    """Compare the portable pick with the best of the others; '' where it costs nothing.
 
     'portable against balanced (made for this CPU): 0.3 points more changed answers, …'
     """

@@ -85,7 +85,7 @@ def _layers_table(rows: list[Json]) -> Any:
 
 
 def skipped_lines(diagnosis: Diagnosis) -> list[str]:
-    """What was tried and skipped, counted by reason."""
+    """Return one line for each reason why something was skipped, with its count."""
     return [
         f"skipped, {row['what']}: {row['count']} × {shorten(row['reason'], 100)}"
         for row in diagnosis["skipped"]

@@ -135,7 +135,7 @@ def _int8_products(state: RunState) -> Json | None:
 
 
 def _placement(state: RunState, chosen: Recommendation) -> Json | None:
-    """Where and as what the layers of the recommended trial ran, measured.
+    """Return where each layer of the recommended trial ran and in which type, measured.
 
     {trial, providers: {provider: [layer]}, kernels: {op: [layer]}}
     """
@@ -229,7 +229,7 @@ def _latency(latency: Latency | None) -> Json | None:
 
 
 def _speed(latency: Latency | None) -> Json | None:
-    """What the latency says, for the whole interval of its ratio to float."""
+    """Return what the latency shows, by the whole interval of its ratio to float."""
     if latency is None:
         return None
     data = latency.to_json()

@@ -23,7 +23,7 @@ from seqto.text import percent, plain, shorten, times
 
 
 def warnings(report: Mapping[str, Any]) -> list[str]:
-    """What a reader must know before trusting the figures, one plain sentence each."""
+    """Return what a reader must know before trusting the figures, one sentence each."""
     found = []
     if is_random(report):
         found.append(

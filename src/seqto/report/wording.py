@@ -292,7 +292,7 @@ def model_name(report: Mapping[str, Any]) -> str:
 
 
 def int8_products(report: Mapping[str, Any]) -> str:
-    """Whether the device adds 8-bit products exactly, as tried; empty in reports without it."""
+    """Return whether the device adds 8-bit products exactly, as tried; empty if not tried."""
     found = report.get("int8_products")
     if not found:
         return ""

@@ -27,7 +27,7 @@ TIED = "its table is shared with an embedding, which cannot read it so"
 
 
 def is_table(layer: Layer) -> bool:
-    """Whether the weights are kept as rows: a table, a constant, or a table shared with one."""
+    """Return whether weights are kept as rows: a table, a constant, or a table shared with one."""
     return layer.storage or layer.table is not None
 
 

@@ -120,7 +120,7 @@ class Rounding(enum.Enum):
 
 
 class Arithmetic(enum.Enum):
-    """What a layer computes with while the model runs."""
+    """The numbers that a layer computes with while the model runs."""
 
     FLOAT = "float"  # also fp16 and weight-only: their weights become float32 at load
     INTEGER = "integer"  # inputs and output are quantized by calibrated ranges

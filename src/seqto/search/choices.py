@@ -53,7 +53,7 @@ SKIPS = ("depthwise", "first", "last")
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What the target can take, for targets that are not here."""
+    """Limits of a target device that is not here."""
 
     integer_only: bool = False  # every layer that has weights must be static, bias int32
     per_channel: bool = True

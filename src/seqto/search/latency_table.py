@@ -79,7 +79,7 @@ def latency_table(
 def _conversion_ms(
     layers: Sequence[Layer], profiles: Mapping[str, Json], elements: Mapping[str, int]
 ) -> dict[str, float]:
-    """What changing a tensor between float and integer costs, from the alternating plan.
+    """Return the time of conversions between float and integer, from the alternating plan.
 
     Half of it goes by the numbers changed and half by the changes: large tensors are slow to
     convert, and small ones pay for the calls.

@@ -14,7 +14,7 @@ from seqto.search.space import Space
 
 
 class Need(enum.Enum):
-    """What a strategy needs to know of a run; the study makes only what is needed."""
+    """A strategy's requirement; the study measures only what is required."""
 
     RANKING = "ranking"  # Space.ranking: the layer analysis
     WIDE_CHOICES = "wide choices"  # Space.menu with more than the mode's scheme, and transforms

@@ -128,7 +128,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a user asks for."""
+    """The bounds that a user has set, and the objective to improve within them."""
 
     want: str | None = None  # an objective
     bounds: tuple[Bound, ...] = ()

@@ -22,7 +22,7 @@ from seqto.text import milliseconds, percent, size
 
 
 class Need(StrEnum):
-    """What must be measured or given before an objective has figures."""
+    """A condition for an objective to have figures."""
 
     TIMING = "timing"
     LABELS = "labels"
@@ -94,7 +94,7 @@ def _score_drop(trial: Trial, baseline: BaselineMeasured | None) -> float | None
 
 
 def score_drop(measured: Measurement, float_scores: Mapping[str, float]) -> float | None:
-    """How much worse the task's first score is: a share in points, others relative to float's.
+    """Return how much worse the first score is: shares in points, others relative to float's.
 
     `float_scores`: the float model's, where the measurement has none of its own.
     """
@@ -202,12 +202,12 @@ def figures_of_float(baseline: BaselineMeasured) -> dict[str, float | None]:
 
 
 def need_timing(objectives: Iterable[str]) -> bool:
-    """Whether trials must be timed for these objectives."""
+    """Return whether trials must be timed for these objectives."""
     return any(Need.TIMING in OBJECTIVES[name].needs for name in objectives if name in OBJECTIVES)
 
 
 def can_race(objectives: Sequence[str]) -> bool:
-    """Whether a trial can be stopped for being beaten in these objectives already.
+    """Return whether a trial can be stopped for being beaten in these objectives already.
 
     Loss and size are counted, latency is known by the graph or foretold by the strategy.
     """

@@ -39,7 +39,7 @@ class Rival:
 
 
 def saw_all_samples(trial: Trial) -> bool:
-    """Whether a trial succeeded and was run on every sample of the evaluation split."""
+    """Return whether a trial succeeded and was run on every sample of the evaluation split."""
     seen = trial.measurements.get(EVALUATION)
     return trial.error is None and seen is not None and not seen.stopped_early
 
@@ -83,7 +83,7 @@ def by_graph(found: Sequence[Rival], trials: Iterable[Trial]) -> Mapping[str, Po
 
 
 def beats(points: Points, size_bytes: int, total: float) -> bool:
-    """Whether one of the points is nowhere worse than a trial, and not the same."""
+    """Return whether one of the points is nowhere worse than a trial, and not the same."""
     own = (size_bytes, total)
     return any(size <= own[0] and sums <= own[1] and (size, sums) != own for size, sums in points)
 

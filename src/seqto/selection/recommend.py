@@ -282,7 +282,7 @@ def near_lowest_loss(trials: Sequence[Trial], curve: LossCurve | None) -> list[T
 
 
 def not_slower(trial: Trial) -> bool:
-    """Whether a trial is no slower than float, as far as can be measured."""
+    """Return whether a trial is no slower than float, as far as can be measured."""
     latency = trial.latency
     return latency is not None and (latency.ratio_low or latency.ratio) <= 1.0
 
@@ -347,7 +347,7 @@ def _quantized(plan: Plan) -> set[str]:
 
 
 def has_several_schemes(trials: Iterable[Trial]) -> bool:
-    """Whether some layer was quantized in more than one way, so that the search chose schemes."""
+    """Return whether some layer was quantized in more than one way."""
     first: dict[str, Scheme] = {}
     for trial in trials:
         for layer, scheme in trial.plan.schemes:

@@ -20,7 +20,7 @@ SESSIONS_DIFFER = 0.02  # two sessions of one model differ by about this share
 
 
 class Speed(StrEnum):
-    """What the ratio of a candidate's time to float's says."""
+    """A candidate's time beside float's, judged by the interval of their ratio."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -36,7 +36,7 @@ def ends(latency: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def is_wide(latency: Mapping[str, Any]) -> bool:
-    """Whether the interval is too wide to name one factor."""
+    """Return whether the interval is too wide to name one factor."""
     low, high = ends(latency)
     return low <= 0 or high / low > WIDE
 

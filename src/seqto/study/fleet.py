@@ -67,7 +67,7 @@ class FleetRunner:
             runner.baseline()
 
     def try_on_device(self, plan: Plan) -> Failure | None:
-        """What stops a plan from running on one of the devices, with the device's name."""
+        """Return why a plan does not run on one of the devices, with its name; None if it runs."""
         for name, runner in self.runners.items():
             failure = runner.try_on_device(plan)
             if failure is not None:

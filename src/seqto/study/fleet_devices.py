@@ -73,7 +73,7 @@ def check_launcher(launcher: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What all devices of a run have in common, for the choice of schemes."""
+    """The limits of all devices of a run together, for the choice of schemes."""
 
     devices: tuple[RunDevice, ...]
 

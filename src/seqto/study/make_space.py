@@ -1,4 +1,4 @@
-"""What a strategy may know of a run: layers, menu, bytes, ranking, transforms, milliseconds."""
+"""Make the search space of a run: layers, menu, bytes, ranking, transforms, milliseconds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from seqto.transforms.variants import BASE, variant_of
 
 
 def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
-    """What the strategy may know: layers, menu, bytes, ranking."""
+    """Collect what a strategy may use: layers, menu, bytes, ranking, times."""
     settings = setup.settings
     default, fixed = default_plan(settings, workspace.layers)
     ranking: tuple[LayerError, ...] = ()
@@ -138,7 +138,7 @@ def _sizes(
 
 
 def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:
-    """How far weights are off, where that spares probes: in tables and beside attention."""
+    """Return the weights' errors where they spare probes: in tables and beside attention."""
     if not has_attention(workspace.layers):
         return {}
     return {

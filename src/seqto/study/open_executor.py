@@ -75,7 +75,7 @@ def open_cluster(settings: Settings) -> RayCluster:
 
 
 def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, LocalFiles]:
-    """What a worker needs to join: files by hash and relative name, device, task."""
+    """Return the set-up of a worker: files by hash and relative name, device, task."""
     given = [Path(path).resolve() for path in setup.fetched.files]
     # the user's own files stay where they are and stand under these names
     named: dict[str, Path] = {}

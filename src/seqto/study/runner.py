@@ -142,7 +142,7 @@ class PlanRunner:
         self._write_caution(self.reference(EVALUATION).content)
 
     def _write_caution(self, reference: scoring.Reference) -> None:
-        """Which output is judged and what an answer is there, once, where that is a question."""
+        """Record once which output is judged and what an answer is there, if that is doubtful."""
         parts = [reference.caution] if reference.caution else []
         if self.judged.count > 1 and judges_one_output(self.task):
             parts.append(
@@ -261,12 +261,12 @@ class PlanRunner:
     # --------------------------------------------------------------------------------- the plans
 
     def try_on_device(self, plan: Plan) -> Failure | None:
-        """What stops a plan from running one sample on the device, if anything does."""
+        """Return why a plan does not run one sample on the device; None if it runs."""
         (done,) = run_all(self.executor, [TryPlan(plan, self.batch)])
         return done.outcome if isinstance(done.outcome, Failure) else None
 
     def profile(self, plan: Plan, *, scheme: str) -> Json | None:
-        """Which layer runs where, and for how long; recorded, empty on devices that cannot tell.
+        """Record where each layer runs and for how long; empty on devices that cannot tell.
 
         None where it fails or has failed before.
         """
@@ -374,7 +374,7 @@ class PlanRunner:
     def _judged_here(
         self, done: Done, reference: SplitReference, *, rows: int, intervals: bool = False
     ) -> Measurement | None:
-        """What the task says of raw outputs, if it stays in this process."""
+        """Measure raw outputs with a task that stays in this process; None for other outcomes."""
         if not isinstance(done.outcome, RawOutputs):
             return None
         files = self.executor.files

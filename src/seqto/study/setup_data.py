@@ -136,7 +136,7 @@ def _program_fields(plugin: Any, settings: Settings, fetched: Fetched, *, task: 
 
 
 def reads_texts(settings: Settings) -> bool:
-    """Whether the data source has a tokenizer."""
+    """Return whether the data source has a tokenizer."""
     kinds = (plugins.find(plugins.DATA, kind) for kind in data_kinds(settings))
     return any("tokenizer" in plugins.fields_of(kind) for kind in kinds)
 

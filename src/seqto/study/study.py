@@ -351,7 +351,7 @@ class Study:
                 self.append(FootprintMeasured(trial.number, found.peak_memory_bytes, found.load_ms))
 
     def is_settled(self, key: str) -> bool:
-        """Whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
+        """Return whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
         trial = self.trials[key]
         times = len(self.state.timings_of(trial))
         known = times > 1 or self.state.is_float_graph(trial)

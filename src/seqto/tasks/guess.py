@@ -137,7 +137,7 @@ def _said_boxes(outputs: Tensors, said: str) -> TaskGuess | None:
 
 
 def _is_detector(found: DecoderGuess, outputs: Tensors, size: Size | None) -> bool:
-    """Whether nothing but a detector has such outputs, as far as shapes and names say."""
+    """Return whether nothing but a detector has such outputs, as far as shapes and names say."""
     first = next(iter(outputs.values()))
     if found.decoder == "nms":
         return first.selected
@@ -186,7 +186,7 @@ def _segmentation(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
 
 
 def _are_classes(name: str, tensor: Tensor, channels: int, *, whole: bool) -> bool:
-    """Whether the channels of a map are scores of classes; `whole`: it is as large as the picture.
+    """Return whether a map's channels are scores of classes; `whole`: it has the picture's size.
 
     Three are a picture again and one is a depth map. A coarse map has key points or features as
     often as classes, so its maker or its name must say so.
@@ -234,7 +234,7 @@ def _map(tensor: Tensor, size: Size) -> tuple[int, str] | None:
 
 
 def _same_sides(tensor: Tensor, inputs: Tensors, *, layout: str) -> bool:
-    """Whether a map has the picture's height and width, as numbers or as names."""
+    """Return whether a map has the picture's height and width, as numbers or as names."""
     picture = next(t for t in inputs.values() if len(t.shape) == 4)
     return _sides(tensor, layout) == _sides(picture, _layout(picture.shape)) != (None, None)
 
@@ -251,7 +251,7 @@ def _layout(shape: Sides) -> str:
 
 
 def _covers(side: int | None, whole: int) -> bool:
-    """Whether a map's side is the input's or a whole part of it."""
+    """Return whether a map's side is the input's or a whole part of it."""
     if side is None or not whole:
         return side is None and not whole
     return side <= whole and whole % side == 0 and whole // side <= COARSEST

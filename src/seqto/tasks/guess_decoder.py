@@ -135,7 +135,7 @@ LARGEST_SIDE = 2048  # of a square input that is looked for
 
 
 def is_grid(cells: int, size: Size | None, *, one_grid: bool = False) -> bool:
-    """Whether a detector's grids on an input of this size have so many cells.
+    """Return whether a detector's grids on an input of this size have so many cells.
 
     Without a size any square will do. With `one_grid` a single grid is enough.
     """

@@ -40,7 +40,7 @@ DIGITS = 6  # of a sum of distances, so that equal sums are equal in any order o
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What is kept of the outputs of some samples."""
+    """Answers and signal of some samples: all that is kept of their outputs."""
 
     answers: Answers
     signal: NDArray[Any]
@@ -263,7 +263,7 @@ class Scorer:
         return self.seen >= self.rows
 
     def is_beaten(self) -> bool:
-        """Whether a rival (bytes, summed distance) beats it for sure, whatever is still to come."""
+        """Return whether a rival (bytes, summed distance) is better whatever other rows give."""
         if self._weights or self.whole or self.seen < self.least_rows:
             return False  # what is still to come may outweigh what there is
         own = (self.size_bytes, self.summed_distance)

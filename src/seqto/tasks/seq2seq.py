@@ -79,7 +79,7 @@ class Seq2Seq:
         return dataclasses.replace(self, tokenizer=dict(table))
 
     def make_wiring(self) -> Wiring:
-        """How the bundle's components are fed, with tokens by number."""
+        """Return the wiring of the bundle's components, with tokens by number."""
         words = {name: word for name, word in self.decoder.items() if name != "output"}
         return Wiring(
             words,

@@ -94,7 +94,7 @@ class Answers:
 
 @runtime_checkable
 class Task(Protocol):
-    """What an answer is. A frozen dataclass whose fields are JSON settings, if it can be."""
+    """Defines an answer. A frozen dataclass whose fields are JSON settings, if it can be."""
 
     signal_bytes: int  # the most that `signal` keeps of one sample
 

@@ -100,7 +100,7 @@ class FakeDevice:
 
 
 class FakeSession:
-    """What FakeDevice opens."""
+    """A session of FakeDevice."""
 
     def __init__(self, device: FakeDevice, digest: bytes) -> None:
         self._device = device

@@ -55,7 +55,7 @@ def bounds_before_clips(draft: EditableModel, peaks: Peaks) -> dict[str, Floats]
 
 
 def _interval(draft: EditableModel, node: Any, known: Mapping[str, Interval]) -> Interval | None:
-    """What a node makes of its inputs' intervals; None where nothing is known."""
+    """Return the interval of a node's output from those of its inputs; None if unknown."""
     if node.op_type == "Clip":
         return _behind_clip(draft, node, known.get(node.input[0]))
     inside = known.get(node.input[0]) if node.input else None

@@ -76,7 +76,7 @@ class _BlockedError(Exception):
 
 
 def find_link(draft: EditableModel, producer: Producer, *, branches: bool = False) -> Link | str:
-    """Where factors on the producer's output channels would have to be undone, or why not.
+    """Return where factors on the producer's output channels are undone, or why they cannot.
 
     Between the two may stand what is positively homogeneous in each channel: f(c·x) = c·f(x) for
     c > 0. With `branches`, several readers, products with another tensor (the gate of a
@@ -144,7 +144,7 @@ class _Walk:
         return Reader(end, repeat)
 
     def _behind(self, node: Any, tensor: str, layout: str) -> str | None:
-        """Where channels are behind a node that factors on `tensor` pass; None: they do not."""
+        """Return the layout of channels behind a node; None where factors on `tensor` stop."""
         if node.domain not in ("", "ai.onnx") or list(node.input).count(tensor) > 1:
             return None
         if node.op_type in ("Add", "Mul", "Div"):
@@ -163,7 +163,7 @@ class _Walk:
         return self._moved(node, layout)
 
     def _moved(self, node: Any, layout: str) -> str | None:
-        """Where channels are behind a node that pools positions or moves channels."""
+        """Return the layout of channels behind a node that pools positions or moves channels."""
         flattens = node.op_type in FLATTENING and layout in (MAPS, FLAT)
         if flattens and self.producer.op_type == "Conv" and _keeps_rows(self.draft, node):
             return FLAT
@@ -172,7 +172,7 @@ class _Walk:
         return self._moved_heads(node, layout) if self.branches else None
 
     def _moved_heads(self, node: Any, layout: str) -> str | None:
-        """Where channels are behind a node that splits them into heads, moves or joins these."""
+        """Return the layout of channels behind a node that splits, moves or joins heads."""
         if node.op_type == "Transpose" and layout in (SPLIT, HEADS):
             swapped = attribute_ints(node, "perm") == SWAP_HEADS
             return (HEADS if layout == SPLIT else SPLIT) if swapped else None

@@ -136,7 +136,7 @@ class Reach:
         return None
 
     def headroom(self, link: Link) -> tuple[NDArray[np.bool_], Floats] | str:
-        """Which channels no Clip ever acts on, and by how much each of these may grow."""
+        """Return the channels that no Clip acts on, and by how much each of these may grow."""
         channels = link.producer.outputs
         free = np.ones(channels, np.bool_)
         ceiling = np.full(channels, LARGEST_FACTOR)

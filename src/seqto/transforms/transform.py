@@ -36,7 +36,7 @@ Rows = Mapping[str, NDArray[np.float32]]  # tensor → some of its rows [n, chan
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a transform made of a model."""
+    """A transformed model, with the layers that were changed."""
 
     proto: Any  # a new onnx.ModelProto; existing nodes keep their names
     touched: tuple[str, ...]  # layers whose weights changed

@@ -27,7 +27,7 @@ from seqto.records import Json
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a library is compiled for, and with what."""
+    """Target, host, compiler and cache folder that a library is compiled with."""
 
     target: Json
     host: Json = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """What has to be known of a model to feed it in chunks."""
+    """A model with the shapes that are needed to feed it in chunks."""
 
     proto: Any
     sha256: str

@@ -147,7 +147,7 @@ class Tvm:
         return session
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
-        """What was tried and failed with TVM 0.27; docs/devices-tvm.md has the table."""
+        """Return why TVM 0.27 cannot run a scheme, as tried; docs/devices-tvm.md has the table."""
         if scheme.weight is not None and scheme.weight.bits == 4:
             return "TVM's ONNX import fails on int4 tensors"
         if scheme.arithmetic is Arithmetic.DYNAMIC and layer.op_type == "Conv":

@@ -13,7 +13,7 @@ from seqto.records import Json
 
 
 def setup_to_json(setup: WorkerSetup, files: LocalFiles) -> Json:
-    """What a worker process of this machine is given: the set-up, and where its files are."""
+    """Return a worker's set-up with the folder of its files, for a process of this machine."""
     return {
         "root": str(files.root.resolve()),
         "elsewhere": {name: str(path.resolve()) for name, path in files.elsewhere.items()},

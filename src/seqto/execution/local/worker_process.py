@@ -97,7 +97,7 @@ def _outcome(handle: Handler, job: Frame, wire: Wire) -> Frame:
 
 
 def failure_json(error: Exception) -> Json:
-    """What main needs to know: a Failure, plus the traceback where it is a bug."""
+    """Return an exception as a Failure, plus the traceback where it is a bug."""
     stage = getattr(error, "stage", "run")
     if isinstance(error, PlanError):
         stage = "plan"

@@ -22,7 +22,7 @@ PART_BYTES = 64 << 20  # of a file in one object: no node holds more of it in me
 
 @dataclass(slots=True)
 class Contents:
-    """What has been put for sending, and which store (a folder of a host) has what."""
+    """Files that were put for sending, and the stores (folders of hosts) that have them."""
 
     folder: str | None
     token: str

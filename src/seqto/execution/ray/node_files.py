@@ -187,7 +187,7 @@ def sweep(parent: Path) -> None:
 
 
 def _is_file(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one with this path."""
+    """Return whether an open file is still the one with this path."""
     ours, there = os.fstat(handle), path.stat()
     return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 

@@ -240,7 +240,7 @@ class Nodes:
 
 
 def is_bug(error: Exception) -> bool:
-    """Whether an actor's method has raised, which ours never do; else the actor is gone."""
+    """Return whether an actor's method has raised, which ours never do; else the actor is gone."""
     from ray.exceptions import RayTaskError
 
     return isinstance(error, RayTaskError)

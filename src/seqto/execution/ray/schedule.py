@@ -163,7 +163,7 @@ class Schedule:
         return any(w.task is not None and w.host == host for w in self.workers.values())
 
     def _is_closed(self, host: str) -> bool:
-        """Whether a host is reserved or runs a job that must be alone."""
+        """Return whether a host is reserved or runs a job that must be alone."""
         return host in self._reserved or any(
             w.task is not None and w.task.alone and w.host == host for w in self.workers.values()
         )

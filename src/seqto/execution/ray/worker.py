@@ -54,7 +54,7 @@ class RemoteWorker:
         threading.Thread(target=self._serve, daemon=True, name="seqto-jobs").start()
 
     def hello(self) -> Json:
-        """Who this worker is: host, processor and versions."""
+        """Return the worker's host, processor and versions."""
         return {
             "host": host_identity(),
             "name": platform.node(),

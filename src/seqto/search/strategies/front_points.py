@@ -20,7 +20,7 @@ def price_point(prices: Sequence[float], *, timed: bool) -> tuple[float, ...]:
 
 
 def is_hopeless(trial: Trial) -> bool:
-    """Whether a trial loses too much to be useful."""
+    """Return whether a trial loses too much to be useful."""
     return trial.loss is not None and trial.loss.value > HOPELESS_LOSS
 
 

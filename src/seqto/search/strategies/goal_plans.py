@@ -64,7 +64,7 @@ def ratio_limit(goal: Goal, space: Space) -> float:
 
 
 def is_planned_for(goal: Goal | None) -> bool:
-    """Whether a goal bounds bytes or time; a bound of the loss alone is the tolerated loss."""
+    """Return whether a goal bounds bytes or time; a bound of the loss is the tolerated loss."""
     bounded = ("max_size", "min_speedup", "max_latency")
     return goal is not None and any(goal.limit(name) is not None for name in bounded)
 

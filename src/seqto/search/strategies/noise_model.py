@@ -83,7 +83,7 @@ class NoiseModel:
         return noise, size, time
 
     def own(self, name: str, scheme: Scheme) -> Prices:
-        """What a layer's scheme costs whatever its neighbours are."""
+        """Return the prices of a scheme that do not depend on the layer's neighbours."""
         return (
             self.weight.get((name, scheme), 0.0),
             float(self.space.bytes_of.get((name, scheme), 0)),
@@ -91,7 +91,7 @@ class NoiseModel:
         )
 
     def tensor_prices(self, tensor: str, plan: Mapping[str, Scheme]) -> Prices:
-        """What one tensor costs under the schemes of the layers that touch it."""
+        """Return the prices of one tensor under the schemes of the layers that touch it."""
         made, reading = self._touched(tensor, plan)
         if not made and True not in reading:
             return 0.0, 0.0, 0.0
@@ -99,12 +99,12 @@ class NoiseModel:
         return self.tensor[tensor], PAIR_BYTES, self.space.boundary_ms.get(tensor, 0.0) * changes
 
     def changes(self, tensor: str, plan: Mapping[str, Scheme]) -> int:
-        """How often a tensor is turned from floats to integers or back."""
+        """Count conversions of a tensor from floats to integers or back."""
         made, reading = self._touched(tensor, plan)
         return int(not made and True in reading) + int(made and False in reading)
 
     def _touched(self, tensor: str, plan: Mapping[str, Scheme]) -> tuple[bool, list[bool]]:
-        """Whether it is made as integers, and who reads it so."""
+        """Return whether a tensor is written as integers, and for each reader if it reads those."""
         maker = self.producer.get(tensor)
         made = maker is not None and is_static(plan[maker])
         return made, [is_static(plan[r]) for r in self.readers.get(tensor, ())]
@@ -145,7 +145,7 @@ class Descent:
         return sum(rate * price for rate, price in zip(self.rates, prices, strict=True))
 
     def _around(self, name: str, flags: Mapping[str, bool]) -> float:
-        """What the tensors around a layer cost; `flags`: which layers are static."""
+        """Return the cost of the tensors around a layer; `flags`: which layers are static."""
         total = 0.0
         for tensor in self.touches[name]:
             base, change, maker, readers = self._tensors[tensor]

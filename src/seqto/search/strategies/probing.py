@@ -71,7 +71,7 @@ def probe(
 
 
 def _hardly_hurts(family: Mapping[str, Scheme]) -> bool:
-    """Whether a family rounds weights alone, to eight bits: activations and sums stay floats."""
+    """Return whether a family rounds weights alone, to eight bits; activations stay floats."""
     return all(
         s.arithmetic is Arithmetic.FLOAT and s.weight is not None and s.weight.bits >= EIGHT
         for s in family.values()

@@ -234,7 +234,7 @@ def byte_limit(space: Space, known: Mapping[str, Trial]) -> float:
 
 
 def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:
-    """What prices leave out (nodes, names) is the same for all plans: learn it from trials."""
+    """Return the bytes that prices leave out (nodes, names: the same for all plans), by trials."""
     gaps = [t.size_bytes - model.prices(scheme_by_layer(model.space, t.plan))[1] for t in measured]
     return float(np.median(gaps))
 

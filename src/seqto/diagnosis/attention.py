@@ -13,6 +13,7 @@ import numpy as np
 from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.isolated_layers import Values
 from seqto.diagnosis.subject import Subject
+from seqto.model.layers import multiplies_activations
 from seqto.model.prepare import Prepared
 from seqto.records import Json
 from seqto.schemes.types import Arithmetic
@@ -27,7 +28,7 @@ MOVES = frozenset(("Reshape", "Flatten", "Transpose", "Identity", "Cast"))
 def about_attention(subject: Subject) -> Json:
     """Return the figures; {} where no two activations are multiplied."""
     prepared = subject.assembler.prepared
-    if not any(x.op_type == "MatMul" and not x.weight for x in prepared.layers):
+    if not any(map(multiplies_activations, prepared.layers)):
         return {}
     dense = [x for x in prepared.layers if x.weight and x.op_type in ("MatMul", "Gemm")]
     scores = _score_tensors(prepared)

@@ -36,6 +36,20 @@ WEIGHTLESS_OPS = (
 )
 
 
+# attention as one node: of ONNX (opset 23) and of ONNX Runtime
+ATTENTION_OPS = frozenset(
+    (
+        "Attention",
+        "MultiHeadAttention",
+        "GroupQueryAttention",
+        "PackedMultiHeadAttention",
+        "DecoderMaskedMultiHeadAttention",
+        "DecoderMaskedSelfAttention",
+        "SparseAttention",
+    )
+)
+
+
 OUTPUT_OP = "Output"
 
 
@@ -58,7 +72,12 @@ def list_layers(proto: Any) -> list[Layer]:
     layers: list[Layer] = []
     ties = tied_tables(graph, constants, readers, weighted=_is_weighted)
     for node in graph.node:
-        if node.name in taken or len(node.output) != 1 or node.output[0] not in floats:
+        if node.name in taken:
+            continue
+        if _is_whole_attention(node, constants, floats):
+            layers.append(_attention_layer(node, floats))
+            continue
+        if len(node.output) != 1 or node.output[0] not in floats:
             continue
         weighted = _is_weighted(node, constants)
         if not weighted and not _is_weightless(node, constants):
@@ -75,6 +94,29 @@ def list_layers(proto: Any) -> list[Layer]:
             label = f"output:{output.name}"
             layers.append(Layer(label, OUTPUT_OP, (), (output.name,), output.name, 0))
     return layers
+
+
+def multiplies_activations(layer: Layer) -> bool:
+    """Return whether a layer multiplies two activations, as attention does."""
+    return not layer.weight and layer.op_type in ATTENTION_OPS | {"MatMul", "Einsum"}
+
+
+def is_float_only(layer: Layer) -> bool:
+    """Return whether a layer is here to be seen only: no scheme can change its node."""
+    return not layer.weight and layer.op_type in ATTENTION_OPS | {"Einsum"}
+
+
+def _is_whole_attention(node: Any, constants: Mapping[str, Any], floats: set[str]) -> bool:
+    """A node that is attention as a whole, or an Einsum of two activations."""
+    if node.op_type in ATTENTION_OPS:
+        return True
+    data = [x for x in node.input if x not in constants]
+    return node.op_type == "Einsum" and len(data) > 1 and node.output[0] in floats
+
+
+def _attention_layer(node: Any, floats: set[str]) -> Layer:
+    inputs = tuple(dict.fromkeys(x for x in node.input if x in floats))
+    return Layer(node.name, node.op_type, (node.name,), inputs, node.output[0], 0)
 
 
 def _in_graph_order(graph: Any, layers: list[Layer]) -> list[Layer]:

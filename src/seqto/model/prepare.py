@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from seqto.errors import ModelError
 from seqto.model.bundle import components_of, set_components
 from seqto.model.files import DATA_SUFFIX, PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
+from seqto.model.half import widen_half
 from seqto.model.layers import WEIGHTED_OPS, list_layers
+from seqto.model.products import write_products
 from seqto.records import InputSpec, Layer
 
 if TYPE_CHECKING:
@@ -70,10 +72,12 @@ def prepare(original: Any, *, name: str = "model", max_opset: int | None = None)
     proto.CopyFrom(original)
     strip_notes(proto)
     name_nodes(proto)
+    widen_half(proto)
     proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
     proto = fold(proto, name=name)
     name_nodes(proto)
     fold_constant_nodes(proto)
+    write_products(proto)
     unshare_weights(proto)
     shorten_tensor_names(proto)
     set_components(proto, components_of(original))

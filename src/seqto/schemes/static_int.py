@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from seqto.errors import PlanError
+from seqto.model.layers import is_float_only
 from seqto.records import Layer
 from seqto.schemes import integers, pairs
 from seqto.schemes.code import Coded, read_words
@@ -127,6 +128,8 @@ class StaticInt(SizedByPart, Coded):
         )
 
     def problem(self, layer: Layer) -> str | None:
+        if is_float_only(layer):
+            return f"{layer.op_type} of two activations has no integer form"
         if layer.weight is None:
             return None if self.weight is None else WEIGHTLESS
         if layer.storage:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from seqto.model.layers import multiplies_activations
 from seqto.records import Layer
 from seqto.schemes.block_rounding import BlockForm
 from seqto.schemes.dynamic_int import DynamicInt
@@ -96,7 +97,7 @@ STORAGE: tuple[Scheme, ...] = (
 
 def has_attention(layers: Sequence[Layer]) -> bool:
     """Return whether some layer multiplies two activations."""
-    return any(x.op_type == "MatMul" and not x.weight for x in layers)
+    return any(map(multiplies_activations, layers))
 
 
 def offered(

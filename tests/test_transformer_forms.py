@@ -9,20 +9,25 @@ head      x ─▶ Gemm(table, transB=1): the table that Gather(ids) reads
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from seqto.errors import ModelError
 from seqto.model.prepare import prepare, relative_difference
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme, unfit
 from seqto.schemes.types import S8, U8
 from seqto.search.choices import default_schemes
 from seqto.search.offered import has_attention, offered
+from seqto.study import workspace
 
 WIDTH, HEADS, DEPTH, WORDS = 32, 2, 16, 48
 TOKENS: list[Any] = ["batch", "length"]
@@ -207,3 +212,24 @@ def test_a_head_that_reads_the_embedding_as_it_is_shares_its_table(bias: bool) -
     assert tied.weight_shape == (WIDTH, WORDS)
     feeds = feeds_of(proto)
     assert relative_difference(answers(proto, feeds), answers(prepared.proto, feeds)) < 1e-6
+
+
+@pytest.mark.parametrize(("net", "moved", "taken"), [("half", 0.01, True), ("head", 0.01, False)])
+def test_a_model_in_half_precision_may_move_by_its_own_steps(
+    net: str, moved: float, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(half() if net == "half" else head(bias=False), path)
+    device = SimpleNamespace(timeout_s=9.0, memory_mb=None)
+    setup: Any = SimpleNamespace(
+        settings=SimpleNamespace(device=device),
+        fetched=SimpleNamespace(files=[str(path)], name="net"),
+        wiring=None,
+    )
+    monkeypatch.setattr(workspace, "moved_answers", lambda *_a, **_k: moved)
+    store: Any = SimpleNamespace(folder=tmp_path)
+    if taken:
+        workspace.check_answers(setup, path, store)
+        return
+    with pytest.raises(ModelError, match=r"moves its outputs by 0.01"):
+        workspace.check_answers(setup, path, store)

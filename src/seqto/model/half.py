@@ -19,15 +19,22 @@ FLOAT, FLOAT16 = 1, 10  # onnx.TensorProto
 TYPE_ATTRIBUTES = frozenset(("to", "dtype", "stash_type", "output_dtype"))
 
 
-def widen_half(proto: Any) -> bool:
-    """Turn float16 tensors into float32 ones in place; return whether there were any."""
+def has_half(proto: Any) -> bool:
+    """Return whether constants, inputs or outputs of a model are in half precision."""
     graph = proto.graph
-    halves = [t for g in _graphs(graph) for t in _tensors(g) if int(t.data_type) == FLOAT16]
-    values = [v for v in (*graph.input, *graph.output) if _type(v) == FLOAT16]
-    if not halves and not values:
-        return False
-    for tensor in halves:
-        _widen(tensor)
+    if any(_type(v) == FLOAT16 for v in (*graph.input, *graph.output)):
+        return True
+    return any(int(t.data_type) == FLOAT16 for g in _graphs(graph) for t in _tensors(g))
+
+
+def widen_half(proto: Any) -> None:
+    """Turn float16 tensors into float32 ones, in place."""
+    if not has_half(proto):
+        return
+    graph = proto.graph
+    for tensor in [t for g in _graphs(graph) for t in _tensors(g)]:
+        if int(tensor.data_type) == FLOAT16:
+            _widen(tensor)
     for inner in _graphs(graph):
         for node in inner.node:
             for item in node.attribute:
@@ -39,7 +46,6 @@ def widen_half(proto: Any) -> bool:
                     value.type.tensor_type.elem_type = FLOAT
     del graph.value_info[:]
     _cast_borders(graph)
-    return True
 
 
 def _cast_borders(graph: Any) -> None:

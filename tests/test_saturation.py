@@ -83,9 +83,10 @@ def test_the_report_says_it_in_a_line() -> None:
     def said(found: Any) -> str:
         return wording.int8_products({"int8_products": found})
 
-    assert said(saturation.judge(answers(1, 1))) == "int8 products: exact"
+    assert said(saturation.judge(answers(1, 1))) == "the device adds int8 products exactly"
     mixed = saturation.judge(answers(IN_PAIRS, 1))
-    assert said(mixed) == "int8 products: saturate in 16 bits (MatMul)"
+    assert said(mixed) == "the device adds int8 products in 16 bits, which saturate (MatMul)"
     refused = saturation.unknown(str(DeviceError("no\x1b kernel", stage="load")))
-    assert said(refused) == "int8 products: unknown (no\ufffd kernel)"
+    question = "whether the device adds int8 products exactly is not known"
+    assert said(refused) == f"{question} (no\ufffd kernel)"
     assert said(None) == ""

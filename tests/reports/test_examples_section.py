@@ -122,3 +122,11 @@ def test_neighbours_are_texts_with_their_cosines() -> None:
     assert "<i>a dog" not in text
     # a journal whose example has no text is left out
     assert page(sample(neighbour_example((1, 0.5), (2, 0.5), side=0), picture=None)) == ""
+
+
+def test_samples_of_one_answer_have_no_share_of_changed_answers() -> None:
+    one = sample(text_example("class 6", "class 4"), distance=1.0)
+    found = section({"examples": {"trial": 3, "split": "report", "samples": [one]}, "output": {}})
+    assert "Held-out samples whose answer changed in trial 3" in found
+    assert "100.0 %" not in found
+    assert "50.0 % boxes changed" in page(sample(text_example("a", "b")))

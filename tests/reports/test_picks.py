@@ -43,3 +43,27 @@ def test_the_question_uses_the_tasks_own_word() -> None:
     assert question(report, "drop_in").endswith("fewest changed boxes")
     report["output"] = {"changed": "relative error"}
     assert question(report, "drop_in").endswith("lowest relative error")
+
+
+def test_the_portable_pick_is_not_shown_beside_one_that_is_portable_and_no_worse() -> None:
+    report = build_report(journal(strategy="frontier", failures=0))
+    for number, loss, size in ((1, 0.002, 300_000), (2, 0.001, 200_000), (3, 0.02, 100_000)):
+        row = report["trials"][number]
+        row.update(size_bytes=size, report_split=None, latency_ms=None, may_saturate=[])
+        row["loss"] = {**row["loss"], "value": loss}
+    report["recommended"] = {"balanced": 3, "portable": 1, "drop_in": 2}
+
+    def shown() -> dict[str, bool]:
+        return {row["picks"][0]: row["shown"] for row in pick_rows(report)}
+
+    assert shown() == {"balanced": True, "portable": False, "drop_in": True}
+    report["trials"][2]["may_saturate"] = ["layer"]
+    assert shown()["portable"]
+
+
+def test_a_trial_of_several_names_is_not_first_called_portable() -> None:
+    report = build_report(journal(strategy="frontier"))
+    report["recommended"] = {"balanced": 1, "portable": 2, "drop_in": 2}
+    row = pick_rows(report)[1]
+    assert row["picks"] == ["drop_in", "portable"]
+    assert row["question"].startswith("as small as int8")

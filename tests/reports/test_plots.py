@@ -68,3 +68,14 @@ def test_a_build_date_that_is_no_date_stops_no_plot(
     monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
     assert draw(build_report(journal()), "front", kind="svg")
     assert os.environ["SOURCE_DATE_EPOCH"] == date
+
+
+def test_float_beyond_the_frame_is_named_with_its_size() -> None:
+    report = build_report(journal(strategy="frontier"))
+    report["baseline"]["size_bytes"] = 10 * max(t["size_bytes"] for t in report["trials"])
+    content = draw(report, "front", kind="svg")
+    assert content is not None
+    texts = "".join(ET.fromstring(content).itertext())
+    assert f"float: {report['baseline']['size_bytes'] / 1e6:.2f} MB" in texts
+    assert "in search (%)" in texts
+    assert all(row["title"] in texts for row in report["picks"][:1])

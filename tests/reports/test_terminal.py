@@ -92,3 +92,32 @@ def test_too_little_to_draw_is_an_empty_text() -> None:
 
 def test_no_colour_when_it_is_no_terminal() -> None:
     assert "\x1b[" not in printed(terminal.summary_table(build_report(journal())))
+
+
+def test_the_summary_names_the_page_the_causes_and_the_columns() -> None:
+    report = {**build_report(journal()), "diagnosis": None}
+    text = printed(terminal.summary(report, folder="runs/net"))
+    assert "runs/net/report.html" in text
+    assert "output comes from" not in text
+    steps = [("kernels", 0.7), ("activations", 0.295), ("weights", 0.005)]
+    report["diagnosis"] = {
+        "steps": [{"label": label, "share": share, "cure": "s7"} for label, share in steps]
+    }
+    text = " ".join(printed(terminal.summary(report, folder="runs/net")).split())
+    said = "output comes from kernels 70 % (cure: s7), activations 30 % (cure: s7)."
+    assert said in text
+
+
+def test_the_caption_explains_the_columns_that_the_table_has() -> None:
+    report = build_report(journal())
+    assert terminal.caption(report).startswith("held-out: answers unlike float's, on ")
+    for trial in report["trials"]:
+        trial["report_split"] = None
+    assert terminal.caption(report).startswith("changed: answers unlike float's, on the ")
+
+
+def test_sizes_of_the_drawn_front_have_the_units_of_the_table() -> None:
+    report = build_report(journal())
+    for trial in report["trials"]:
+        trial["size_bytes"] = 150_000 + trial["number"]
+    assert "150.0 kB" in terminal.front_chart(report, 78)

@@ -45,10 +45,10 @@ def test_held_out_figures_are_quoted_where_they_exist() -> None:
 
 def test_every_report_says_whether_int8_products_are_exact() -> None:
     report = build_report(journal())
-    line = "int8 products: saturate in 16 bits (Conv)"
+    line = "the device adds int8 products in 16 bits, which saturate (Conv)"
     console = Console(file=io.StringIO(), width=80, record=True)
     console.print(terminal.summary(report, folder="run"))
-    assert line in console.export_text()
+    assert line.capitalize().replace("conv", "Conv") in console.export_text()
     assert markdown.escape(line) in markdown.summary(report)
     assert html_page.page_data(report, folder="run")["int8_products"] == line
     earlier = build_report([e for e in journal() if e["event"] != "int8_products"])

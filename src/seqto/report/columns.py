@@ -116,7 +116,7 @@ def _of_device(name: str) -> list[Column]:
         Column(f"loss_{name}", f"changed, {name}", places, loss, lambda r: percent(loss(r))),
         Column(
             f"latency_ratio_{name}",
-            f"time of float's, {name}",
+            f"time (float = 1), {name}",
             places,
             ratio,
             lambda r: short_speed(of(r, "latency_ms")),
@@ -230,7 +230,7 @@ COLUMNS = (
         CSV | TABLES,
         _count_float,
         lambda row: "all" if row.trial is None else str(_count_float(row)),
-        short_title="float",
+        short_title="kept",
         short=lambda row: str(_count_float(row) or ("–" if row.trial is None else 0)),
     ),
     Column(

@@ -47,11 +47,13 @@ def section(report: Mapping[str, Any]) -> str:
     figures = "\n".join(text for text in drawn if text)
     if not figures:
         return ""
-    what = html.escape(wording.changed(report))
+    which = f"with the largest share of {html.escape(wording.changed(report))}"
+    if _is_one_answer(report):
+        which = "whose answer changed"
     return (
         '<section id="examples" aria-labelledby="h-examples">\n'
         '  <h2 id="h-examples">What changed</h2>\n'
-        f'  <p class="hint">The held-out samples with the largest share of {what} in trial '
+        f'  <p class="hint">Held-out samples {which} in trial '
         f"{int(found['trial'])}: the float model's answer on the left, the recommended model's on "
         f"the right.{_reading(found['samples'])}</p>\n"
         f'  <div class="examples">\n{figures}\n  </div>\n</section>\n'
@@ -87,11 +89,18 @@ def figure(number: int, sample: Mapping[str, Any], report: Mapping[str, Any]) ->
         f'<div><span class="side">{TITLES[side]}</span>{text}</div>'
         for side, text in zip(SIDES, pair, strict=True)
     )
-    what = html.escape(wording.changed(report))
+    what = "" if _is_one_answer(report) else f" · {share} {html.escape(wording.changed(report))}"
     return (
         f'<figure class="example">{read if given else ""}<div class="pair">{sides}</div>'
-        f"<figcaption>{name} · {share} {what}</figcaption></figure>"
+        f"<figcaption>{name}{what}</figcaption></figure>"
     )
+
+
+def _is_one_answer(report: Mapping[str, Any]) -> bool:
+    """Return whether a sample has one answer, which changed or did not: a share says nothing."""
+    samples = report["examples"]["samples"]
+    whole = all(sample.get("distance") == 1.0 for sample in samples)
+    return whole and (report.get("output") or {}).get("changed") is None
 
 
 # -------------------------------------------------------------------------------------- the forms

@@ -6,7 +6,7 @@ pick that loses a little less, by held-out figures where both have them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from seqto.records import Json
@@ -29,7 +29,9 @@ from seqto.text import percent, size, times
 
 Report = Mapping[str, Any]
 
-MOST = 4  # picks that are shown in front, beside the portable one
+# picks that are shown in front, beside the portable one, which is shown where none of them is
+# portable and as good
+MOST = 4
 
 
 def pick_rows(report: Report) -> list[Json]:
@@ -39,9 +41,13 @@ def pick_rows(report: Report) -> list[Json]:
     order = [*(p for p in PRACTICAL if p in recommended), *recommended]
     for pick in dict.fromkeys(order):
         trials.setdefault(recommended[pick], []).append(pick)
+    for names in trials.values():
+        # where a trial holds is said in any case (`holds`): another name says more about it
+        names.sort(key=lambda pick: pick == PORTABLE)
     numbers = list(trials)
-    in_front = {n for n in numbers if trials[n] == [PORTABLE]}
-    in_front |= set([n for n in numbers if n not in in_front][:MOST])
+    portable = {n for n in numbers if trials[n] == [PORTABLE]}
+    in_front = set([n for n in numbers if n not in portable][:MOST])
+    in_front |= {n for n in portable if not _matched(report, n, in_front)}
     shown = [t for n in numbers if n in in_front and (t := wording.trial_of(report, n)) is not None]
     rows = []
     for number, picks in trials.items():
@@ -58,6 +64,18 @@ def pick_rows(report: Report) -> list[Json]:
             }
         )
     return rows
+
+
+def _matched(report: Report, number: int, others: Collection[int]) -> bool:
+    """Return whether another shown pick is portable too and, as far as measured, no worse."""
+    ours = wording.trial_of(report, number)
+    for trial in (wording.trial_of(report, n) for n in others):
+        if ours is None or trial is None or trial["may_saturate"] != []:
+            continue
+        no_larger = trial["size_bytes"] <= ours["size_bytes"]
+        if no_larger and _less(trial, ours) >= 0 and not _won_time(ours, trial):
+            return True
+    return False
 
 
 def question(report: Report, pick: str) -> str:
@@ -123,11 +141,16 @@ def _won(trial: Json, rival: Json) -> str:
     parts = []
     if trial["size_bytes"] and trial["size_bytes"] < rival["size_bytes"]:
         parts.append(f"{size(rival['size_bytes'] - trial['size_bytes'])} less")
-    ours, theirs = trial["latency_ms"], rival["latency_ms"]
-    # only where the intervals lie apart: else the clock cannot tell the two
-    if ours and theirs and ends(ours)[1] < ends(theirs)[0]:
-        parts.append(f"{times(theirs['ratio'] / ours['ratio'])} the speed")
+    if _won_time(trial, rival):
+        ratio = rival["latency_ms"]["ratio"] / trial["latency_ms"]["ratio"]
+        parts.append(f"{times(ratio)} the speed")
     return " and ".join(parts)
+
+
+def _won_time(trial: Json, rival: Json) -> bool:
+    """Return whether a trial is faster: only where the intervals lie apart can the clock tell."""
+    ours, theirs = trial["latency_ms"], rival["latency_ms"]
+    return bool(ours and theirs and ends(ours)[1] < ends(theirs)[0])
 
 
 def _may_be_faster(trial: Json, rival: Json) -> bool:

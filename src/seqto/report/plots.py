@@ -2,7 +2,7 @@
 
 matplotlib's object API only: no pyplot, so no global state and no window system, and several
 runs can be drawn in one process. Names come from strangers and may hold `$`, which matplotlib
-would read as mathematics: that is switched off, and every name passes `sentences.shorten`.
+would read as mathematics: that is switched off, and every name passes `text.shorten`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from seqto.records import Json
 from seqto.report import wording
 from seqto.report.json_file import Writer
 from seqto.selection.objectives import OBJECTIVES
-from seqto.selection.recommend import BALANCED, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,13 +51,7 @@ _OBJECTIVE_STYLES: Sequence[Any] = (
 )
 
 
-_BALANCED_STYLE: Any = (0, (1, 0))
-_PICK_STYLES: Sequence[Any] = (
-    (0, (5, 2)),
-    (0, (1, 2)),
-    (0, (5, 2, 1, 2)),
-    (0, (3, 1, 1, 1, 1, 1)),
-)
+LEAST_TOP = 5.0  # per cent: an axis of losses that ends earlier hides what a user may tolerate
 
 
 _STYLE: dict[Any, Any] = {
@@ -222,28 +215,24 @@ def _objectives(figure: Figure, report: Report) -> bool:
 
 
 def _pick_lines(axes: Axes, report: Report) -> None:
+    """Draw a line for each count of float layers that a pick has, with the names of the picks."""
     titles: dict[int, list[str]] = {}
-    for pick, number in report["recommended"].items():
-        titles.setdefault(number, []).append(pick)
-    for number, picks in titles.items():
-        trial = wording.trial_of(report, number)
-        if trial is None:
-            continue
-        names = ", ".join(title_of(pick) for pick in picks)
-        axes.axvline(
-            len(trial["excluded"]), color="#333333", lw=1.2, ls=_pick_style(picks[0]),
-            zorder=1, label=f"{names} (trial {number})",
+    for row in report["picks"]:
+        trial = wording.trial_of(report, row["trial"])
+        if trial is not None:
+            title = f"{row['title']} (trial {row['trial']})"
+            titles.setdefault(len(trial["excluded"]), []).append(title)
+    for kept, names in titles.items():
+        axes.axvline(kept, color="#333333", lw=1.0, ls=(0, (5, 2)), zorder=1)
+        axes.annotate(
+            ", ".join(names), (kept, 101), xytext=(3, 0), textcoords="offset points", fontsize=6.5,
+            rotation=90, va="top", ha="left", zorder=5,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
         )  # fmt: skip
 
 
 def _style_of(styles: Sequence[Any], name: str) -> Any:
     return styles[list(OBJECTIVES).index(name) % len(styles)]
-
-
-def _pick_style(pick: str) -> Any:
-    if pick == BALANCED:
-        return _BALANCED_STYLE
-    return _style_of(_PICK_STYLES, pick) if pick in OBJECTIVES else "-"
 
 
 def _front(figure: Figure, report: Report) -> bool:
@@ -261,14 +250,27 @@ def _front(figure: Figure, report: Report) -> bool:
         if chosen:
             _dots(axes, chosen, color=color, label=label, order=order)
     _steps(axes, points)
+    _zoom(axes, report, points)
     _marks(axes, report)
     axes.set_xlabel("file size (MB)")
-    axes.set_ylabel(f"{wording.changed(report)} (%)")
-    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    axes.margins(x=0.04)
+    axes.set_ylabel(f"{wording.changed(report)} in search (%)")
     axes.set_title(_title(report, f"{wording.changed(report)} against file size"))
     figure.legend(loc="outside lower center", ncols=4)
     return True
+
+
+def _zoom(axes: Axes, report: Report, points: Sequence[Json]) -> None:
+    """Frame the front and the picks; float and what loses much lie at the edge or beyond."""
+    picked = set(report["recommended"].values())
+    useful = [t for t in points if t["number"] in picked or t["number"] in report["front"]]
+    useful = useful if len(useful) > 2 else list(points)
+    sizes = [t["size_bytes"] / 1e6 for t in useful]
+    room = 0.06 * (max(sizes) - min(sizes)) or 0.06 * max(sizes)
+    axes.set_xlim(min(sizes) - room, max(sizes) + room)
+    losses = [100 * t["loss"]["value"] for t in points if t["number"] in picked]
+    highest = 1.08 * max(100 * t["loss"]["high"] for t in points)
+    top = min(highest, max(LEAST_TOP, 1.25 * max(losses, default=0.0))) or LEAST_TOP
+    axes.set_ylim(-0.03 * top, top)
 
 
 def _dots(axes: Axes, trials: Sequence[Json], *, color: str, label: str, order: int) -> None:
@@ -301,17 +303,34 @@ def _steps(axes: Axes, trials: Sequence[Json]) -> None:
 def _marks(axes: Axes, report: Report) -> None:
     baseline = report["baseline"]
     if baseline:
-        axes.plot(
-            [baseline["size_bytes"] / 1e6], [0], "D", color="black", ms=6, label="float", zorder=6
-        )
+        _mark(axes, (baseline["size_bytes"] / 1e6, 0.0), "D", color="black", label="float")
+    best = wording.recommended_trial(report)
     for number, marker, color, label in (
         (report["fully_quantized"], "X", RED, "fully quantized"),
-        (report["recommended"].get("balanced"), "*", ORANGE, "recommended"),
+        (None if best is None else best["number"], "*", ORANGE, "recommended"),
     ):
         trial = wording.trial_of(report, number)
         if trial is not None and trial["loss"] is not None:
-            axes.plot(
-                [trial["size_bytes"] / 1e6], [100 * trial["loss"]["value"]], marker, color=color,
-                ms=13 if marker == "*" else 8, mec="black", mew=0.7, zorder=7, ls="",
-                label=f"{label} (trial {number})",
+            place = (trial["size_bytes"] / 1e6, 100 * trial["loss"]["value"])
+            _mark(axes, place, marker, color=color, label=f"{label} (trial {number})")
+    for row in report["picks"]:
+        trial = wording.trial_of(report, row["trial"])
+        if row["shown"] and trial is not None and trial["loss"] is not None:
+            place = (trial["size_bytes"] / 1e6, 100 * trial["loss"]["value"])
+            axes.annotate(
+                row["title"], place, xytext=(6, 5), textcoords="offset points", fontsize=7,
+                zorder=8, annotation_clip=True,
             )  # fmt: skip
+
+
+def _mark(axes: Axes, place: tuple[float, float], marker: str, *, color: str, label: str) -> None:
+    """Draw a sign; one that lies beyond the frame stands at its edge, with its figures."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    x, y = min(max(place[0], left), right), min(max(place[1], bottom), top)
+    figures = []
+    figures += [f"{place[0]:.2f} MB"] if x != place[0] else []
+    figures += [f"{place[1]:.1f} %"] if y != place[1] else []
+    axes.plot(
+        [x], [y], marker, color=color, ms=13 if marker == "*" else 7, mec="black", mew=0.7,
+        zorder=7, ls="", clip_on=False, label=f"{label}{': ' * bool(figures)}{', '.join(figures)}",
+    )  # fmt: skip

@@ -6,6 +6,7 @@ Pure functions that return rich renderables or strings; whoever owns the console
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,16 +42,30 @@ def summary(report: Report, *, folder: str) -> Group:
     chart = front_chart(report, 78, height=10)
     if chart:
         parts += [Text(chart), Text("")]
+    causes = wording.error_sources(report)
+    parts += [Text(causes), Text("")] if causes else []
     products = wording.int8_products(report)
-    parts += [Text(products, style="dim")] if products else []
+    parts += [Text(_sentence(products), style="dim")] if products else []
     parts += [Text(f"! {warning}", style="yellow") for warning in report["warnings"]]
+    parts.append(_unbroken(f"All trials, layers and causes: {plain(folder)}/report.html"))
     if report["recommended"]:
         parts.append(Text("To get the recommended model:"))
-        # the command is one word for copying: it may be wider than the window, never broken up
-        command = Text("  " + wording.export_command(report, folder=folder), style="cyan")
-        command.no_wrap, command.overflow = True, "ignore"
-        parts.append(command)
+        command = "  " + wording.export_command(report, folder=folder)
+        parts.append(_unbroken(command, style="cyan"))
     return Group(*parts)
+
+
+def _unbroken(line: str, *, style: str = "") -> Any:
+    """Return a line for copying: it may be wider than the window, it is never broken up."""
+    from rich.text import Text
+
+    text = Text(line, style=style)
+    text.no_wrap, text.overflow = True, "ignore"
+    return text
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:]}."
 
 
 def _plain_table(rows: Sequence[Sequence[str]]) -> Table:
@@ -113,13 +128,15 @@ def caption(report: Report) -> str:
     if not trials:
         return f"no trial measured yet ({report['status']})"
     kind = "random inputs" if wording.is_random(report) else "samples"
-    what = {"answers changed": "answers unlike float's"}.get(wording.changed(report))
-    text = f"changed: {what or wording.changed(report)}, on "
+    named = {"answers changed": "answers unlike float's"}.get(wording.changed(report))
+    what = named or wording.changed(report)
     searched = max(t["loss"]["samples"] for t in trials)
     unseen = [t["report_split"]["loss"] for t in trials if t["report_split"] is not None]
     if unseen:
-        text += f"{unseen[0]['samples']:,} {kind} that no search has seen, and on "
-    text += f"the {searched:,} that the search chose by"
+        text = f"held-out: {what}, on {unseen[0]['samples']:,} {kind} that no search has seen; "
+        text += f"search: on the {searched:,} that the search chose by"
+    else:
+        text = f"changed: {what}, on the {searched:,} {kind} that the search chose by"
     return f"{text}; latency: of float's in the same rounds" if _timed(report) else text
 
 
@@ -196,9 +213,12 @@ def runs_table(runs: Sequence[tuple[str, Report]], *, failed: Sequence[str] = ()
 def front_chart(
     report: Report, width: int = 78, *, height: int = 12, ascii_only: bool = False
 ) -> str:
-    """Loss over size in characters: the front, the others, and where the advice lies."""
+    """Loss over size in characters: the front, the others, and the recommended trial.
+
+    Losses are drawn by their square roots: a few useless trials must not press the others flat.
+    """
     points = [
-        (t["size_bytes"] / 1e6, t["loss"]["value"] * 100, t["number"])
+        (t["size_bytes"], math.sqrt(max(0.0, t["loss"]["value"] * 100)), t["number"])
         for t in report["trials"]
         if t["loss"] is not None and t["error"] is None and not t["stopped_early"]
     ]
@@ -206,7 +226,7 @@ def front_chart(
         return ""
     dot, star, pick = (".", "o", "*") if ascii_only else ("·", "o", "◆")
     xs, ys = _span([p[0] for p in points]), _span([0.0, *(p[1] for p in points)])
-    left = max(len(_tick(y)) for y in ys) + 1
+    left = max(len(_tick(y**2)) for y in ys) + 1
     columns = width - left - 2
     grid = [[" "] * columns for _ in range(height)]
     front = set(report["front"])
@@ -227,10 +247,10 @@ def front_chart(
     lines = []
     for i, row in enumerate(grid):
         y = ys[1] - (ys[1] - ys[0]) * i / (height - 1)
-        label = _tick(y) if i in (0, height // 2, height - 1) else ""
+        label = _tick(y**2) if i in (0, height // 2, height - 1) else ""
         lines.append(f"{label:>{left}}{edge}{''.join(row)}".rstrip())
     lines.append(" " * left + corner + line * columns)
-    low, high = f"{xs[0]:.2f} MB", f"{xs[1]:.2f} MB"
+    low, high = size(xs[0]), size(xs[1])
     legend = f"{pick} {title_of(best) if best else 'pick'}  {star} front  {dot} other"
     room = columns - len(low) - len(high)
     lines.append(" " * (left + 1) + low + legend.center(room)[:room] + high)

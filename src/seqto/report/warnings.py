@@ -19,7 +19,7 @@ from seqto.report.wording import (
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import title_of
 from seqto.selection.speed import Speed, speed_of
-from seqto.text import percent, plain, shorten, times
+from seqto.text import percent, plain, shorten
 
 
 def warnings(report: Mapping[str, Any]) -> list[str]:
@@ -109,7 +109,7 @@ def _slower(report: Mapping[str, Any]) -> list[str]:
             said.add(number)
             found.append(
                 f"The {what} model, trial {number}, is slower than float on this device: "
-                f"{times(latency['ratio'])} its latency{_spread(latency)}, {both_ms(latency)}."
+                f"{latency['ratio']:.2f} × its latency{_spread(latency)}, {both_ms(latency)}."
             )
     return found
 

@@ -14,6 +14,9 @@ from seqto.selection.speed import Speed, ends, is_wide, speed_of
 from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import milliseconds, percent, plain, shorten, times
 
+MOST_SOURCES = 3  # causes that the summary names
+LEAST_SOURCE = 0.01  # of the error: a smaller share is left to the page
+
 
 def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:
     """The trial with a number, or None."""
@@ -297,11 +300,30 @@ def int8_products(report: Mapping[str, Any]) -> str:
     if not found:
         return ""
     if found["result"] == "unknown":
-        return f"int8 products: unknown ({shorten(found['reason'], 120)})"
+        why = shorten(found["reason"], 120)
+        return f"whether the device adds int8 products exactly is not known ({why})"
     if found["result"] == "exact":
-        return "int8 products: exact"
+        return "the device adds int8 products exactly"
     hit = [name for name, what in found["operators"].items() if what == "saturates"]
-    return f"int8 products: saturate in 16 bits ({', '.join(plain(x) for x in hit)})"
+    names = ", ".join(plain(x) for x in hit)
+    return f"the device adds int8 products in 16 bits, which saturate ({names})"
+
+
+def error_sources(report: Mapping[str, Any]) -> str:
+    """Name the causes that cost most of the fully quantized model's error, each with its cure.
+
+    Empty where nothing was diagnosed.
+    """
+    steps = (report["diagnosis"] or {}).get("steps") or []
+    largest = sorted(steps, key=lambda step: -step["share"])[:MOST_SOURCES]
+    parts = [
+        f"{step['label']} {step['share'] * 100:.0f} %"
+        + (f" (cure: {step['cure']})" if step["cure"] else "")
+        for step in largest
+        if step["share"] >= LEAST_SOURCE
+    ]
+    what = "The error of the fully quantized model's output comes from"
+    return f"{what} {', '.join(parts)}." if parts else ""
 
 
 def task_guess(report: Mapping[str, Any]) -> str:

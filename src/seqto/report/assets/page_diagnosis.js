@@ -22,6 +22,13 @@ function drawDiagnosis(report, hooks) {
   drawSkipped(found?.skipped ?? []);
 }
 
+// Plot breaks a label where its text does; words are not cut.
+function twoLines(name, most) {
+  if (name.length <= most) return name;
+  const end = name.lastIndexOf(" ", most);
+  return end < 0 ? name : name.slice(0, end) + "\n" + name.slice(end + 1);
+}
+
 function drawSteps(steps, start) {
   const box = byId("steps-chart");
   box.hidden = !steps.length;
@@ -40,7 +47,7 @@ function drawSteps(steps, start) {
   const most = d3.max(rows, (r) => r.high);
   const chart = Plot.plot({
     width: wide,
-    height: 34 + 26 * rows.length,
+    height: 34 + (narrow ? 34 : 26) * rows.length,
     marginLeft: narrow ? 130 : 200,
     marginRight: narrow ? 24 : 30,
     marginTop: 24,
@@ -48,7 +55,7 @@ function drawSteps(steps, start) {
     style: { background: "transparent", fontSize: "12px", fontFamily: "inherit" },
     ariaLabel: "What each cause of the output's error costs",
     x: { axis: "top", label: null, tickFormat: (v) => percent(v), grid: true, ticks: narrow ? 3 : 6, domain: [0, most * (narrow ? 1.3 : 1.45)] },
-    y: { label: null, domain: names, tickSize: 0, tickFormat: (name) => (narrow && name.length > 20 ? name.slice(0, 19) + "…" : name) },
+    y: { label: null, domain: names, tickSize: 0, tickFormat: (name) => (narrow ? twoLines(name, 20) : name) },
     marks: [
       Plot.barX(rows, { y: "label", x1: "low", x2: "high", fill: (r) => (r.all ? "var(--damage)" : r.worse ? "var(--bad)" : "var(--accent)"), rx: 2, insetTop: 3, insetBottom: 3 }),
       Plot.text(rows, { y: "label", x: "high", text: "text", textAnchor: "start", dx: 6, fill: "currentColor" }),

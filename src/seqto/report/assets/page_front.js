@@ -103,7 +103,8 @@ function labelPicks(chart, report, rows, x, y, frame) {
     const trial = rows.find((t) => t.number === pick.trial);
     if (!trial || !inside(x.of(trial), frame.x) || !inside(y.of(trial), frame.y)) continue;
     const [px, py] = [across.apply(x.of(trial)), up.apply(y.of(trial))];
-    const wide = 6.6 * pick.title.length;
+    const title = width < 560 ? pick.title.split(", ")[0] : pick.title; // on a phone the first of its names
+    const wide = 6.6 * title.length;
     const left = px + 14 + wide > width - 8;
     const from = left ? px - 14 - wide : px + 14;
     let level = py - 9;
@@ -115,7 +116,7 @@ function labelPicks(chart, report, rows, x, y, frame) {
     label.setAttribute("x", left ? px - 12 : px + 12);
     label.setAttribute("y", level);
     label.setAttribute("text-anchor", left ? "end" : "start");
-    label.textContent = pick.title;
+    label.textContent = title;
     svg.append(label);
   }
 }

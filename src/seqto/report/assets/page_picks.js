@@ -77,7 +77,7 @@ function pickColumns(report, view, hooks) {
     held ? { key: "held", title: "held-out changed (95 %)", number: true, cell: of((t) => interval(t.report_split?.loss)) } : null,
     { key: "search", title: held ? "in search" : "changed in search (95 %)", number: true, cell: of((t) => (held ? percent(t.loss?.value) : interval(t.loss))) },
     { key: "size", title: "size", number: true, cell: (r) => size(trialOf(r)?.size_bytes ?? report.baseline?.size_bytes) },
-    report.trials.some((t) => t.latency_ms) ? { key: "latency", title: "time of float's", number: true, cell: (r) => (r.trial === null ? "1×" : of(latencyCell)(r)) } : null,
+    report.trials.some((t) => t.latency_ms) ? { key: "latency", title: "time (float = 1)", number: true, cell: (r) => (r.trial === null ? "1×" : of(latencyCell)(r)) } : null,
     ...(report.device.devices ?? []).map((d) => ({ key: "on-" + d.name, title: "on " + d.name, number: true, cell: of((t) => t.on_devices[d.name] ?? NONE) })),
     labels ? { key: "accuracy", title: "accuracy", number: true, cell: (r) => percent(r.trial === null ? (held ? report.baseline?.report_split.accuracy : report.baseline?.accuracy) : unseen(trialOf(r))?.accuracy) } : null,
   ].filter(Boolean);

@@ -120,7 +120,7 @@ function trialColumns(report, view, hooks) {
       sort: (t) => t.report_split?.loss?.value, cell: (t) => interval(t.report_split?.loss) },
     { key: "loss", title: "changed in search (95 %)", number: true, sort: (t) => t.loss?.value, cell: (t) => interval(t.loss) },
     { key: "size", title: "size", number: true, sort: (t) => t.size_bytes || null, cell: (t) => size(t.size_bytes) },
-    { key: "latency", title: "time of float's", number: true, sort: (t) => t.latency_ms?.ratio, cell: latencyCell },
+    { key: "latency", title: "time (float = 1)", number: true, sort: (t) => t.latency_ms?.ratio, cell: latencyCell },
     { key: "accuracy", title: "accuracy in search", number: true, sort: (t) => t.accuracy, cell: (t) => percent(t.accuracy) },
     ...report.columns.map(({ name, title }) => ({
       key: name, title, number: true, sort: (t) => t.cells[name][0], cell: (t) => t.cells[name][1],
@@ -196,7 +196,7 @@ function flatten(value, prefix = "") {
 // where and as what the recommended trial's layers ran; names only where they are not all the same
 function placementRows(placement) {
   const rows = (label, groups) => groups.map(([value, layers]) => [label + value,
-    layers.length + " layers of trial " + placement.trial + (groups.length > 1 ? ": " + some(layers) : "")]);
+    layers.length + (layers.length === 1 ? " layer" : " layers") + " of trial " + placement.trial + (groups.length > 1 ? ": " + some(layers) : "")]);
   return Object.fromEntries([...rows("ran on ", Object.entries(placement?.providers ?? {})),
     ...rows("ran as ", Object.entries(placement?.kernels ?? {}))]);
 }

@@ -77,7 +77,11 @@ def _moves(
             changed = {**plan, **dict(swaps[:count])}
             after = model.prices(changed)
             delta = (after[0] - now[0], after[1] - now[1], after[2] - now[2])
-            yield trial.plan.with_schemes(changed), f"{note}, {count} swaps", delta
+            yield (
+                trial.plan.with_schemes(changed),
+                f"{note}, {count} swap{'s' if count > 1 else ''}",
+                delta,
+            )
     if not trial.plan.correct_bias and has_bias(space, plan):
         # assumes 5 % less damage, so that the plan is scheduled; the measurement replaces it
         noise = -0.05 * damage_of(trial)

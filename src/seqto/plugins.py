@@ -29,6 +29,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "detection": "seqto.tasks.detection:Detection",
         "segmentation": "seqto.tasks.segmentation:Segmentation",
         "dense": "seqto.tasks.dense:Dense",
+        "dense-outputs": "seqto.tasks.dense_outputs:DenseOutputs",
         "seq2seq": "seqto.tasks.seq2seq:Seq2Seq",
         "text-classification": "seqto.tasks.text_classification:TextClassification",
         "embedding": "seqto.tasks.embedding:Embedding",

@@ -273,3 +273,70 @@ def test_names_tell_what_shapes_do_not() -> None:
     assert (detr.box_format, detr.activation, detr.normalised) == ("cxcywh", "sigmoid", True)
     completed = detr.complete(Shape(activation="softmax"))
     assert (completed.box_format, completed.activation) == ("cxcywh", "softmax")
+
+
+def level_outputs(size: int, *, anchors: int, **widths: int) -> dict[str, np.ndarray]:
+    """Zeros for strides 8, 16, 32."""
+    return {
+        f"{name}_{stride}": np.zeros((1, anchors * (size // stride) ** 2, width), np.float32)
+        for name, width in widths.items()
+        for stride in (8, 16, 32)
+    }
+
+
+def test_levels_add_distances_in_strides_to_the_cells_corner() -> None:
+    outputs = level_outputs(320, anchors=2, score=1, bbox=4, kps=10)
+    row = 2 * (4 * 20 + 8) + 1  # stride 16: row 4, column 8, the second box of the cell
+    outputs["score_16"][0, row] = 0.75
+    outputs["bbox_16"][0, row] = 28 / 16, 24 / 16, 52 / 16, 36 / 16  # from 128, 64
+    found = run("levels", outputs, size=(320, 320))
+    assert found.scores.shape == (1, 2 * (1600 + 400 + 100), 1)
+    box, score, kind = strongest(found)
+    assert (box, score, kind) == (list(BOX), 0.75, 0)
+    assert strongest(run("levels", outputs))[0] == list(BOX)  # the square is told by the cells
+
+
+def test_levels_take_the_expectation_of_a_distribution() -> None:
+    outputs = level_outputs(320, anchors=1, cls=80, dis=32)
+    row = 4 * 20 + 8
+    outputs["cls_16"][0, row, 5] = 0.5
+    bins = outputs["dis_16"][0, row].reshape(4, 8)
+    bins[:] = -100.0
+    for side, (low, share) in enumerate([(1, 0.75), (1, 0.5), (3, 0.25), (2, 0.25)]):
+        bins[side, low : low + 2] = np.log([1 - share, share])  # low + share
+    box, score, kind = strongest(run("levels", outputs, size=(320, 320)))
+    np.testing.assert_allclose(box, BOX, rtol=1e-5)
+    assert (score, kind) == (0.5, 5)
+
+
+def test_levels_with_objectness_have_centres_and_log_sizes() -> None:
+    outputs = level_outputs(320, anchors=1, cls=1, obj=1, bbox=4, kps=10)
+    row = 4 * 20 + 8
+    outputs["cls_16"][0, row], outputs["obj_16"][0, row] = 1.0, 0.25
+    outputs["bbox_16"][0, row] = 12 / 16, 6 / 16, np.log(80 / 16), np.log(60 / 16)
+    box, score, _ = strongest(run("levels", outputs, size=(320, 320)))
+    np.testing.assert_allclose(box, BOX, rtol=1e-5)
+    assert score == 0.5
+
+
+def test_the_background_is_no_box() -> None:
+    boxes = np.zeros((1, 30, 4), np.float32)
+    boxes[0, 3] = BOX
+    scores = np.zeros((1, 30, 2), np.float32)
+    scores[..., 0] = 1.0
+    scores[0, 3] = 0.4, 0.6
+    found = run("boxes-scores", {"boxes": boxes, "scores": scores}, background=0)
+    box, score, kind = strongest(found)
+    assert (box, kind) == (list(BOX), 1)
+    assert score == np.float32(0.6)
+    with pytest.raises(ModelError, match=r"task\.background = 2 is no class: there are 2"):
+        run("boxes-scores", {"boxes": boxes, "scores": scores}, background=2)
+
+
+def test_queries_are_shares_of_the_input() -> None:
+    output = np.zeros((1, 300, 84), np.float32)
+    output[0, 9, :4] = 140 / 320, 70 / 320, 80 / 320, 60 / 320
+    output[0, 9, 4 + 17] = 0.5
+    box, score, kind = strongest(run("queries", {"output0": output}, size=(320, 320)))
+    np.testing.assert_allclose(box, BOX, rtol=1e-6)
+    assert (score, kind) == (0.5, 17)

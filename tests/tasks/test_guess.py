@@ -74,11 +74,12 @@ def test_a_picture_models_task_is_told_by_its_outputs(outputs: dict, kind: str, 
         (one(1, 512, made_by="LpNormalization"), "embedding"),
         (one(1, 512, made_by="BatchNormalization"), "embedding"),
         (one(1, 2, made_by="Tanh"), "dense"),
-        ({"a": Tensor((1, 255, 80, 80)), "b": Tensor((1, 255, 40, 40))}, "dense"),
+        ({"a": Tensor((1, 255, 80, 80)), "b": Tensor((1, 255, 40, 40))}, "dense-outputs"),
         ({"out": Tensor((1, 21, 640, 640)), "aux": Tensor((1, 21, 640, 640))}, "segmentation"),
-        ({"loc": Tensor((1, 16800, 4)), "conf": Tensor((1, 16800, 2))}, "dense"),  # no boxes yet
+        # offsets from anchors are no boxes yet; both outputs count
+        ({"loc": Tensor((1, 16800, 4)), "conf": Tensor((1, 16800, 2))}, "dense-outputs"),
         ({"scores": Tensor((1, 4420, 2)), "boxes": Tensor((1, 4420, 4))}, "detection"),
-        ({"p": Tensor((1, 12, 4)), "q": Tensor((1, 12, 9))}, "dense"),
+        ({"p": Tensor((1, 12, 4)), "q": Tensor((1, 12, 9))}, "dense-outputs"),
         ({"image_embeds": Tensor((1, 512))}, "embedding"),
         ({"age": Tensor((1, 8)), "gender": Tensor((1, 2))}, "classification"),
     ],
@@ -87,8 +88,92 @@ def test_a_picture_models_task_is_told_by_its_outputs(outputs: dict, kind: str, 
 def test_what_could_be_something_else_is_no_detector_and_no_mask(outputs: dict, kind: str) -> None:
     found = guess_task(PICTURE, outputs)
     assert found.kind == kind, found.sentence
-    if kind == "dense":
+    if kind.startswith("dense"):
         assert "task.kind" in found.sentence, "the line says what to do"
+
+
+def heads(cells: tuple[int, ...], **widths: int) -> dict[str, Tensor]:
+    """Outputs of each level, as `score_0`; named by what they hold."""
+    return {
+        f"{name}_{i}": Tensor((1, count, width), made_by="Sigmoid" if name == "score" else "Conv")
+        for name, width in widths.items()
+        for i, count in enumerate(cells)
+    }
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        (heads((12800, 3200, 800), score=1, box=4, points=10), "strides 8, 16, 32: 16800 cells"),
+        (heads((6400, 1600, 400, 100), score=80, box=32), "8500 cells, 80 classes"),
+        (heads((6400, 1600, 400), score=1, obj=1, box=4, points=10), "8400 cells, 1 class"),
+    ],
+    ids=["two boxes a cell", "distributions", "objectness"],
+)
+def test_raw_heads_of_each_stride_are_one_detector(outputs: dict, words: str) -> None:
+    found = guess_task(PICTURE, outputs)
+    assert (found.kind, found.settings["decode"]) == ("detection", "levels")
+    assert words in found.sentence
+    assert "activation" not in found.settings
+
+
+def test_heads_without_a_sigmoid_get_one() -> None:
+    raw = {
+        name: Tensor(t.shape, made_by="Conv")
+        for name, t in heads((6400, 1600, 400), score=80, box=4).items()
+    }
+    assert guess_task(PICTURE, raw).settings["activation"] == "sigmoid"
+
+
+def test_heads_of_other_pictures_are_no_levels() -> None:
+    """6,300 cells are no grid on 640 × 640, and one level alone is none."""
+    odd = heads((6300, 1600, 400), score=1, box=4)
+    assert guess_task(PICTURE, odd).kind != "detection"
+
+
+def test_a_softmax_over_cells_counts_the_background() -> None:
+    scores = Tensor((1, 4420, 2), made_by="Softmax")
+    found = guess_task(PICTURE, {"scores": scores, "boxes": Tensor((1, 4420, 4))})
+    assert found.settings["background"] == 0
+    labels = Tensor((1, 4420, 80), made_by="Sigmoid")
+    found = guess_task(PICTURE, {"scores": labels, "boxes": Tensor((1, 4420, 4))})
+    assert "background" not in found.settings
+
+
+def test_queries_that_topk_has_chosen_are_a_detector() -> None:
+    found = guess_task(PICTURE, one(1, 300, 84, selected=True, made_by="Concat"))
+    assert found.kind == "detection"
+    assert found.settings["decode"] == "queries"
+    assert found.settings["classes"] == 80
+    assert guess_task(PICTURE, one(1, 300, 84, made_by="Concat")).kind == "dense"
+
+
+def test_side_outputs_of_unknown_size_do_not_hide_a_mask() -> None:
+    first = Tensor((1, 1, 640, 640), made_by="Sigmoid")
+    side = Tensor((None, None, None, None), made_by="Sigmoid")
+    assert guess_task(PICTURE, {"d0": first, "d1": side}).kind == "segmentation"
+    small = Tensor((1, 1, 80, 80), made_by="Sigmoid")
+    assert guess_task(PICTURE, {"d0": first, "d1": small}).kind == "dense-outputs"
+
+
+def test_numbers_beside_a_softmax_are_no_scores() -> None:
+    """A box and its score: the second output has the classes."""
+    outputs = {"box": Tensor((1, 4)), "face": Tensor((1, 2), made_by="Softmax")}
+    assert guess_task(PICTURE, outputs).kind == "dense-outputs"
+    turned = dict(reversed(outputs.items()))
+    assert guess_task(PICTURE, turned).kind == "classification"
+
+
+def test_a_negative_size_is_an_open_one() -> None:
+    net = nets.Net(seed=4)
+    net.add("Sigmoid", [net.conv("x", (3, 1))], output="y")
+    model = net.model({"x": ["N", 3, "H", "W"]}, {"y": ["N", 1, "H", "W"]})
+    for value in (*model.graph.input, *model.graph.output):
+        for side in (0, 2, 3):
+            value.type.tensor_type.shape.dim[side].dim_value = -1
+    inputs, outputs = signature(model)
+    assert inputs["x"].shape == (None, 3, None, None)
+    assert "-1" not in guess_task(inputs, outputs).sentence
 
 
 def test_what_the_exporter_says_wins_over_shapes() -> None:

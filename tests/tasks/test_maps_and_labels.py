@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from seqto import plugins
 from seqto.errors import ConfigError, DataError, ModelError
 from seqto.tasks.dense import Dense, relative_error
+from seqto.tasks.dense_outputs import DenseOutputs
 from seqto.tasks.multilabel import MultiLabel
 from seqto.tasks.segmentation import Segmentation, nearest
 from seqto.tasks.task import Answers
@@ -197,3 +198,30 @@ def test_logits_get_a_caution_until_the_threshold_is_theirs() -> None:
     assert MultiLabel(threshold=0).check(logits) is None
     assert MultiLabel(threshold=0).decode(logits).values["labels"].tolist() == [[False, True]]
     assert MultiLabel().signal({"y": np.zeros((2, 9000))}).shape == (2, 4096)
+
+
+def test_every_output_counts_the_same() -> None:
+    """Large boxes must not hide small scores that are lost."""
+    task = DenseOutputs().for_model(outputs=["boxes", "scores"], size=None)
+    boxes = np.full((2, 100, 4), 300.0, np.float32)
+    scores = np.full((2, 100, 1), 0.5, np.float32)
+    want = task.decode([boxes, scores])
+    lost = task.decode([boxes, 0 * scores])
+    assert set(want.values) == {"boxes", "scores"}
+    assert task.distance(want, want).tolist() == [0.0, 0.0]
+    assert task.distance(want, lost).tolist() == [0.5, 0.5]
+    assert task.gaps(want, lost).tolist() == [0.5, 0.5]
+    worse = task.decode([boxes, 21 * scores])
+    assert task.distance(want, worse).tolist() == [0.5, 0.5]  # at most 1 an output
+    assert task.gaps(want, worse).tolist() == [200.0, 200.0]
+    assert task.signal([boxes, scores]).shape == (2, 500)
+
+
+def test_numbers_of_all_outputs_are_thinned_to_one_bound() -> None:
+    task = DenseOutputs(max_values=1000)
+    maps = [np.random.default_rng(i).random((2, 8, 64, 64)) for i in range(3)]
+    kept = task.decode(maps)
+    assert sum(value[0].size for value in kept.values.values()) <= 1000
+    assert 8 * task.signal(maps).shape[1] <= task.signal_bytes
+    maps[1][0, 0, 0, 0] = np.nan
+    assert "Output '1' of the float model has 1 numbers" in str(task.check(maps))

@@ -18,6 +18,7 @@ from picture_files import write_labelled, write_pictures
 from seqto import plugins, tune
 from seqto.tasks.decoders import DECODERS, Shape, find_decoder
 from seqto.tasks.dense import Dense
+from seqto.tasks.dense_outputs import DenseOutputs
 from seqto.tasks.detection import Detection
 from seqto.tasks.embedding import Embedding
 from seqto.tasks.language_model import LanguageModel
@@ -32,6 +33,7 @@ TASKS: dict[str, Any] = {
     "segmentation": Segmentation,
     "multi-label": MultiLabel,
     "dense": Dense,
+    "dense-outputs": DenseOutputs,
     "text-classification": TextClassification,
     "embedding": Embedding,
     "language-model": LanguageModel,
@@ -77,6 +79,16 @@ def fastestdet() -> Any:
     return net.model({"x": ["N", 3, 32, 32]}, {"758": ["N", 8, 2, 2]})
 
 
+def two_heads() -> Any:
+    """Maps of two scales, as anchors' heads are: scores of 0–1 and offsets of some tens."""
+    net = nets.Net(seed=13)
+    x = net.add("Relu", [net.conv("x", (3, 8), strides=[2, 2])])
+    net.add("Sigmoid", [net.conv(x, (8, 2), kernel=1)], output="scores")
+    net.add("Identity", [net.conv(x, (8, 4), strides=[2, 2], scale=30.0)], output="offsets")
+    outputs = {"scores": ["N", 2, 16, 16], "offsets": ["N", 4, 8, 8]}
+    return net.model({"x": ["N", 3, 32, 32]}, outputs)
+
+
 # the page's model → a small net with such outputs, and what its small input changes
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "yolov8n": (nets.detector(classes=80), {"letterbox": 32}),
@@ -84,6 +96,7 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "u2netp": (nets.segmenter(output="1959"), {"stretch": 32}),
     "multi-label": (nets.residual(), {"stretch": nets.SIDE}),
     "dense": (nets.transposed(), {"stretch": nets.SIDE}),
+    "dense-outputs": (two_heads(), {"stretch": 32}),
 }
 FEW = {
     "data__calibration": 6,

@@ -62,7 +62,8 @@ class ModelSettings:
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     kind: str = _help(
-        "classification, multi-label, detection, segmentation, dense, or a plug-in's name; "
+        "classification, multi-label, detection, segmentation, dense, dense-outputs, or a "
+        "plug-in's name; "
         "auto: taken from the model's inputs and outputs, and said",
         AUTO,
     )

@@ -88,12 +88,20 @@ def _guess(settings: Settings, path: str | Path) -> TaskGuess:
     if not inputs or not outputs:  # what follows says what is wrong with such a model
         return TaskGuess(CLASSIFICATION, "taken for a classifier")
     text = guess_text_task(inputs, outputs) if _is_text(settings) else None
-    said = {entry.key: entry.value for entry in proto.metadata_props}.get("task", "")
-    guess = text or guess_task(inputs, outputs, said=said)
+    guess = text or guess_task(inputs, outputs, said=said_task(proto))
     known = plugins.keys_of(plugins.find(plugins.TASKS, guess.kind))
     return dataclasses.replace(
         guess, settings={k: v for k, v in guess.settings.items() if k in known}
     )
+
+
+def said_task(proto: Any) -> str:
+    """Return the task that an exporter has named in the file's metadata, "" where none has."""
+    return metadata(proto).get("task", "")
+
+
+def metadata(proto: Any) -> dict[str, str]:
+    return {entry.key: entry.value for entry in proto.metadata_props}
 
 
 def signature(proto: Any) -> tuple[Tensors, Tensors]:
@@ -113,7 +121,8 @@ def signature(proto: Any) -> tuple[Tensors, Tensors]:
         ):
             return None
         shape = tuple(
-            int(d.dim_value) if d.HasField("dim_value") else None
+            # a negative size, as some converters write it, is one that is left open
+            int(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else None
             for d in kind.tensor_type.shape.dim
         )
         element = kind.tensor_type.elem_type or onnx.TensorProto.FLOAT

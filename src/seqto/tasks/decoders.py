@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError, ModelError, nearest
 from seqto.tasks.answers import Named
+from seqto.tasks.levels import decode_levels, find_levels
 
 Numbers = NDArray[Any]
 Size = tuple[int, int]  # height, width of the input
@@ -46,6 +47,7 @@ class Shape:
     box_format: str = "xyxy"
     activation: str = "none"
     normalised: bool = False
+    background: int | None = None  # the class that is no object
 
 
 Decoder = Callable[[Named, Shape], Candidates]
@@ -126,7 +128,7 @@ def boxes_scores(outputs: Named, shape: Shape) -> Candidates:
     activated = _activated(scores, shape.activation)
     if shape.classes is not None:
         activated = activated[..., : shape.classes]
-    return Candidates(_corners(boxes, shape), activated)
+    return Candidates(_corners(boxes, shape), _objects(activated, shape))
 
 
 def ssd(outputs: Named, shape: Shape) -> Candidates:
@@ -164,6 +166,32 @@ def after_nms(outputs: Named, shape: Shape) -> Candidates:
         return Candidates(boxes, scores, np.nan_to_num(rows[..., kind]).astype(np.int64))
 
 
+def queries(outputs: Named, shape: Shape) -> Candidates:
+    """n × queries × (4 + classes): centre and size in shares of the input, class scores."""
+    values = _three_axes(_first(outputs), "queries", "n × queries × (4 + classes)")
+    boxes = _from_centre(values[..., :4])
+    if shape.size is not None:
+        height, width = shape.size
+        boxes = boxes * np.array([width, height, width, height], dtype=np.float64)
+    scores = _activated(_classes(values, 4, shape, "queries"), shape.activation)
+    return Candidates(boxes, _objects(scores, shape))
+
+
+def levels(outputs: Named, shape: Shape) -> Candidates:
+    """Scores and boxes of each stride in outputs of their own (levels.py)."""
+    found = find_levels({name: value.shape for name, value in outputs.items()}, shape.size)
+    if found is None:
+        shapes = [list(value.shape) for value in outputs.values()]
+        on = "" if shape.size is None else f" on {shape.size[0]}×{shape.size[1]}"
+        raise ModelError(
+            "decode = 'levels' needs scores and boxes of each stride's cells, the outputs have "
+            f"shapes {shapes}{on}: set task.size to [height, width] of the input, or set "
+            "task.output or task.decode"
+        )
+    boxes, scores = decode_levels(outputs, found)
+    return Candidates(boxes, _objects(_activated(scores, shape.activation), shape))
+
+
 DECODERS: Mapping[str, Decoder] = {
     "yolov5": yolov5,
     "yolov8": yolov8,
@@ -172,6 +200,8 @@ DECODERS: Mapping[str, Decoder] = {
     "boxes-scores": boxes_scores,
     "ssd": ssd,
     "nms": after_nms,
+    "queries": queries,
+    "levels": levels,
     "fastestdet": fastestdet,
 }
 
@@ -291,6 +321,19 @@ def _from_centre(values: Numbers) -> Numbers:
     """Centre and size → corners."""
     centre, half = values[..., :2], values[..., 2:4] / 2
     return np.concatenate([centre - half, centre + half], axis=-1)
+
+
+def _objects(scores: Numbers, shape: Shape) -> Numbers:
+    """Scores with that of the background at 0: it is no box, but classes keep their numbers."""
+    if shape.background is None:
+        return scores
+    if not -scores.shape[-1] <= shape.background < scores.shape[-1]:
+        raise ModelError(
+            f"task.background = {shape.background} is no class: there are {scores.shape[-1]}"
+        )
+    kept = np.array(scores)
+    kept[..., shape.background] = 0.0
+    return kept
 
 
 def _corners(boxes: Numbers, shape: Shape) -> Numbers:

@@ -55,11 +55,11 @@ class Dense:
 
     def decode(self, outputs: Outputs) -> Answers:
         _, value = choose_output(outputs, self.output)
-        return Answers({"values": self._thin(value, self.max_values).astype(np.float32)})
+        return Answers({"values": thinned(value, self.max_values).astype(np.float32)})
 
     def signal(self, outputs: Outputs) -> Floats:
         _, value = choose_output(outputs, self.output)
-        return np.nan_to_num(self._thin(value, STRIDED_VALUES).astype(np.float64))
+        return np.nan_to_num(thinned(value, STRIDED_VALUES).astype(np.float64))
 
     def distance(self, reference: Answers, answers: Answers) -> Floats:
         """Return ‖answer − reference‖ / ‖reference‖ per sample, at most 1."""
@@ -68,7 +68,7 @@ class Dense:
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return MAE and R² over all numbers; labels have the output's shape."""
         found = answers.values["values"].astype(np.float64)
-        wanted = self._thin(label_values(labels, "values"), self.max_values).astype(np.float64)
+        wanted = thinned(label_values(labels, "values"), self.max_values).astype(np.float64)
         if found.shape != wanted.shape:
             raise DataError(
                 f"labels have {wanted.shape[1]} numbers a sample, the output {found.shape[1]}: "
@@ -82,19 +82,14 @@ class Dense:
             scores["R2"] = 1.0 - float(((found - wanted) ** 2).sum()) / spread
         return scores
 
-    def _thin(self, value: Values, most: int) -> Values:
-        rows = np.asarray(value)
-        if rows.ndim < 2:
-            return rows.reshape(len(rows), 1)
-        axes = min(2, rows.ndim - 1)
-        thin = strided(rows, most=most, axes=axes)
-        flat = thin.reshape(len(rows), -1)
-        # many channels: the axes that were thinned cannot be thinned enough
-        return strided(flat, most=most, axes=1)
-
 
 def relative_error(want: Values, got: Values) -> Floats:
     """Return the relative error of each row, at most 1; numbers that are not finite make it 1."""
+    return np.minimum(unbounded_error(want, got), 1.0)
+
+
+def unbounded_error(want: Values, got: Values) -> Floats:
+    """Return ‖got − want‖ / ‖want‖ of each row; 1 where numbers are not finite or `want` is 0."""
     a = np.asarray(want, dtype=np.float64).reshape(len(want), -1)
     b = np.asarray(got, dtype=np.float64).reshape(len(got), -1)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -102,5 +97,17 @@ def relative_error(want: Values, got: Values) -> Floats:
         distance = np.sqrt((gap**2).sum(axis=1))
         size = np.sqrt((np.where(np.isfinite(a), a, 0.0) ** 2).sum(axis=1))
         error = np.where(distance == 0, 0.0, distance / size)
-    clipped: Floats = np.minimum(np.nan_to_num(error, nan=1.0, posinf=1.0), 1.0)
-    return clipped
+    found: Floats = np.nan_to_num(error, nan=1.0, posinf=1.0)
+    return found
+
+
+def thinned(value: Values, most: int) -> Values:
+    """Return one row a sample with at most `most` of its numbers."""
+    rows = np.asarray(value)
+    if rows.ndim < 2:
+        return rows.reshape(len(rows), 1)
+    axes = min(2, rows.ndim - 1)
+    thin = strided(rows, most=most, axes=axes)
+    flat = thin.reshape(len(rows), -1)
+    # many channels: the axes that were thinned cannot be thinned enough
+    return strided(flat, most=most, axes=1)

@@ -54,6 +54,7 @@ class Detection:
     box_format: str = "xyxy"
     activation: str = "none"
     normalised: bool = False
+    background: int | None = None  # the class that is no object; -1: the last
     # of the outputs, where these come without names: the model's, not the user's
     names: tuple[str, ...] = dataclasses.field(default=(), metadata={"setting": False})
 
@@ -181,7 +182,12 @@ class Detection:
         if self.output is not None:
             chosen = dict([choose_output(chosen, self.output)])
         shape = Shape(
-            self.classes, self.size, self.box_format, self.activation, normalised=self.normalised
+            self.classes,
+            self.size,
+            self.box_format,
+            self.activation,
+            normalised=self.normalised,
+            background=self.background,
         )
         decoder = self.decoder
         if decoder is None:

@@ -8,9 +8,10 @@ from typing import Any
 
 from seqto.tasks.decoders import Size
 from seqto.tasks.guess_decoder import DecoderGuess, Sides, guess_decoder, is_grid
+from seqto.tasks.levels import find_levels
 
 CLASSIFICATION, MULTI_LABEL, DETECTION = "classification", "multi-label", "detection"
-SEGMENTATION, DENSE = "segmentation", "dense"
+SEGMENTATION, DENSE, DENSE_OUTPUTS = "segmentation", "dense", "dense-outputs"
 TEXT_CLASSIFICATION, EMBEDDING = "text-classification", "embedding"
 LANGUAGE_MODEL = "language-model"
 LEAST_WORDS = 256  # of a vocabulary; fewer scores a token are classes of tokens
@@ -22,6 +23,7 @@ CLASS_WORDS = ("seg", "mask", "class", "logit", "prob", "label")
 VECTOR_MAKERS = ("LpNormalization", "BatchNormalization", "LayerNormalization")
 VECTOR_WORDS = ("embed", "feature", "descriptor")
 NO_BOXES = ("loc", "delta", "offset", "landm", "reg")  # names of what needs anchors to be boxes
+MOST_QUERIES = 1000
 LEAST_BOXES = 21  # boxes and scores without a name that says so
 COCO_POSE_ROWS = 56  # 4 of a box, its score, 17 key points of 3 numbers
 BOX_TASKS = ("detect", "segment")  # names of tasks in an exporter's metadata that have boxes
@@ -75,6 +77,13 @@ def guess_task(inputs: Tensors, outputs: Tensors, *, said: str = "") -> TaskGues
         found = _said_boxes(outputs, said)
         if found is not None:
             return _with_others(found, outputs)
+    if len(outputs) > 1 and picture_size(inputs) is not None:  # heads that belong together
+        return TaskGuess(
+            DENSE_OUTPUTS,
+            f"no known kind of task fits the {len(outputs)} outputs for certain: taken for "
+            "dense-outputs, the relative error of each output's numbers counts; task.kind names "
+            "another, task.output chooses one output",
+        )
     dense = TaskGuess(
         DENSE,
         f"no known kind of task fits output {name!r} ({_sizes(first.shape)}) for certain: taken "
@@ -117,9 +126,40 @@ def _detection(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     for key in ("classes", "box_format", "activation", "normalised"):
         if getattr(found, key):
             settings[key] = getattr(found, key)
+    settings |= _score_settings(found, outputs, known)
     if known:
         settings["size"] = known
     return TaskGuess(DETECTION, found.sentence, settings)
+
+
+def _score_settings(found: DecoderGuess, outputs: Tensors, size: Size | None) -> dict[str, Any]:
+    """What the makers of scores say: logits of raw heads, a Softmax that counts the background."""
+    if found.decoder == "levels":
+        heads = find_levels({name: tensor.shape for name, tensor in outputs.items()}, size)
+        makers = {outputs[level.scores].made_by for level in heads.levels} if heads else set()
+        return {"activation": "sigmoid"} if makers == {"Conv"} else {}
+    if found.decoder != "boxes-scores" or found.activation:
+        return {}
+    scores = [t for t in outputs.values() if len(t.shape) == 3 and t.made_by == "Softmax"]
+    # the shares of a cell add up to 1, so that one class says that there is nothing
+    return {"background": 0} if len(scores) == 1 and (scores[0].shape[2] or 0) > 1 else {}
+
+
+def _queries(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
+    """One output of n × queries × (4 + classes): the best queries, chosen by TopK."""
+    size = picture_size(inputs)
+    name, first = next(iter(outputs.items()))
+    if size is None or len(outputs) != 1 or len(first.shape) != 3 or not first.selected:
+        return None
+    count, width = first.shape[1] or 0, first.shape[2] or 0
+    if not LEAST_BOXES <= count <= MOST_QUERIES or width < 5 or width in (6, 7):
+        return None
+    classes = width - 4
+    settings: dict[str, Any] = {"decode": "queries", "classes": classes, "normalised": True}
+    if all(size):
+        settings["size"] = size
+    words = f"{count} queries of 4 + {classes} numbers in {name!r}"
+    return TaskGuess(DETECTION, f"taken for a detector, {words}", settings)
 
 
 def _said_boxes(outputs: Tensors, said: str) -> TaskGuess | None:
@@ -145,8 +185,10 @@ def _is_detector(found: DecoderGuess, outputs: Tensors, size: Size | None) -> bo
         boxes = {n: t for n, t in outputs.items() if t.shape[-1] == 4}
         named = any("box" in n.lower() for n in boxes)
         offsets = any(word in n.lower() for n in boxes for word in NO_BOXES)
+        levels = {t.shape[1] for t in boxes.values()}  # several: raw heads, no boxes yet
         cells = first.shape[1] or 0
-        return named or (not offsets and cells >= LEAST_BOXES and len(outputs) == 2)
+        alone = not offsets and cells >= LEAST_BOXES and len(outputs) == 2
+        return len(levels) == 1 and (named or alone)
     if found.decoder == "yolov8":
         rows, cells = (side or 0 for side in first.shape[1:])
         if rows == COCO_POSE_ROWS:
@@ -163,7 +205,8 @@ def _segmentation(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     size = picture_size(inputs)
     name, first = next(iter(outputs.items()))
     maps = None if size is None else _map(first, size)
-    if maps is None or {t.shape for t in outputs.values() if len(t.shape) == 4} - {first.shape}:
+    others = [t.shape for t in outputs.values() if len(t.shape) == 4]
+    if maps is None or not all(_could_be(shape, first.shape) for shape in others):
         return None  # maps of several scales are the heads of a detector, or features
     channels, layout = maps
     settings: dict[str, Any] = {"output": name}
@@ -203,6 +246,8 @@ def _scores(_inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     name, first = next(iter(outputs.items()))
     if not first.floats:
         return TaskGuess(CLASSIFICATION, f"taken for a classifier: integers in {name!r}")
+    if "Softmax" in {t.made_by for t in outputs.values()} - {first.made_by}:
+        return None  # classes are elsewhere: these numbers are a box, key points or a vector
     sides = [side for side in first.shape[1:] if side != 1]
     if len(sides) != 1 or sides[0] is None or first.made_by == "Tanh":
         return None
@@ -250,6 +295,13 @@ def _layout(shape: Sides) -> str:
     return "NCHW" if shape[1] in (1, 3) else "NHWC"
 
 
+def _could_be(shape: Sides, other: Sides) -> bool:
+    """Whether two shapes are the same as far as they are known."""
+    return len(shape) == len(other) and all(
+        a == b or a is None or b is None for a, b in zip(shape, other, strict=True)
+    )
+
+
 def _covers(side: int | None, whole: int) -> bool:
     """Return whether a map's side is the input's or a whole part of it."""
     if side is None or not whole:
@@ -289,6 +341,7 @@ def guess_text_task(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
 # the first rule that fits decides; a rule sees all inputs and outputs
 RULES: tuple[Callable[[Tensors, Tensors], TaskGuess | None], ...] = (
     _detection,
+    _queries,
     _segmentation,
     _scores,
 )

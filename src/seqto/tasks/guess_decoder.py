@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from seqto.tasks.decoders import FASTESTDET_STRIDE, Shape, Size, cells_of, square_of, ssd_names
+from seqto.tasks.levels import find_levels
 
 Sides = tuple[int | None, ...]
 
@@ -42,7 +43,7 @@ class DecoderGuess:
 
 def guess_decoder(shapes: Mapping[str, Sides], *, size: Size | None = None) -> DecoderGuess | None:
     """Return the decoder that fits these outputs (first axis: samples), None where none does."""
-    for rule in (_ssd, _pair, _grid, _final, _fastestdet):
+    for rule in (_ssd, _levels, _pair, _grid, _final, _fastestdet):
         found = rule(shapes, size)
         if found is not None:
             return found
@@ -59,6 +60,16 @@ def _ssd(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | None
     return DecoderGuess("ssd", f"SSD-shaped: {detail}")
 
 
+def _levels(shapes: Mapping[str, Sides], size: Size | None) -> DecoderGuess | None:
+    """Scores and boxes of each stride in outputs of their own."""
+    found = find_levels(shapes, size)
+    if found is None:
+        return None
+    strides = ", ".join(str(level.stride) for level in found.levels)
+    reason = f"raw heads of strides {strides}: {found.cells} cells, {_classes(found.classes)}"
+    return DecoderGuess("levels", reason, found.classes)
+
+
 def _pair(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | None:
     """Boxes and scores of the same cells in two outputs."""
     boxes = {n: s for n, s in shapes.items() if len(s) in (3, 4) and s[-1] == 4 and _one(s[2:-1])}
@@ -71,7 +82,7 @@ def _pair(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | Non
             detr = logits and "box" in name.lower()
             return DecoderGuess(
                 "boxes-scores",
-                f"boxes and scores in two outputs: {_n(shape[1])} cells, {scores[2]} classes",
+                f"boxes and scores in two outputs: {_n(shape[1])} cells, {_classes(scores[2])}",
                 None,
                 "cxcywh" if detr else None,
                 "sigmoid" if logits else None,
@@ -146,6 +157,10 @@ def is_grid(cells: int, size: Size | None, *, one_grid: bool = False) -> bool:
 
 def _one(sides: Sides) -> bool:
     return all(side == 1 for side in sides)
+
+
+def _classes(count: int) -> str:
+    return "1 class" if count == 1 else f"{count} classes"
 
 
 def _n(side: int | None) -> str:

@@ -342,4 +342,7 @@ def _way_out(shape: tuple[int | None, ...], got: tuple[int, ...], preprocess: Pr
         return (
             f"set preprocess.{'stretch' if preprocess.letterbox is None else 'letterbox'} = {side}"
         )
-    return f"set preprocess.crop = {side} (and preprocess.resize to at least that)"
+    return (
+        f"set preprocess.crop = {side} (and preprocess.resize to at least that), or "
+        f"preprocess.letterbox = {side} (aspect kept), or preprocess.stretch = {side}"
+    )

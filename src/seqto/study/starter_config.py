@@ -8,24 +8,26 @@ from typing import Any
 
 from seqto.model import files as model_files
 from seqto.model.sources.source import Fetched
-from seqto.study.guess_task import signature
-from seqto.tasks.guess import TaskGuess, Tensor, guess_task, picture_size
+from seqto.study.guess_task import metadata, said_task, signature
+from seqto.study.starter_preprocess import preprocess_table
+from seqto.tasks.guess import TaskGuess, Tensor, guess_task
 
 PLACEHOLDER = 100  # random inputs, where no data are given: enough for a dry run
 
 
 def starter_config(fetched: Fetched, *, model: str, data: tuple[str, Any] | None) -> str:
     """Return the text of a commented TOML file; `data` is a key of [data] and its value."""
-    inputs, outputs = signature(model_files.load(fetched.path))
-    guess = guess_task(inputs, outputs) if inputs and outputs else None
+    proto = model_files.load(fetched.path)
+    inputs, outputs = signature(proto)
+    guess = guess_task(inputs, outputs, said=said_task(proto)) if inputs and outputs else None
     lines = ["# Settings of one run: `seqto tune --config FILE --out FOLDER`.", ""]
     lines += ["[model]", f"path = {_toml(model)}"]
     lines += [f"# input {_toml(name)}: {_shape(t)}" for name, t in inputs.items()]
     lines += [f"# output {_toml(name)}: {_shape(t)}" for name, t in outputs.items()]
     lines += ["", "[task]", *_task(guess), "", "[data]", *_data(data)]
-    size = picture_size(inputs)
-    if size is not None:
-        lines += ["", "[data.preprocess]", *_preprocess(size, fetched)]
+    found = preprocess_table(inputs, guess, metadata(proto))
+    if found is not None:
+        lines += ["", "[data.preprocess]", *_preprocess(found, fetched)]
     return "\n".join([*lines, *_SEARCH]) + "\n"
 
 
@@ -55,16 +57,11 @@ _SPLITS = (
 )
 
 
-def _preprocess(size: tuple[int, int], fetched: Fetched) -> list[str]:
-    if fetched.preprocess:
-        return [f"{key} = {_toml(value)}" for key, value in fetched.preprocess.items() if value]
-    sides = f"{size[0]} × {size[1]}" if all(size) else "of any size"
-    return [
-        f"# Pictures {sides}. The file does not say how they were normalised: choose what the",
-        "# model was trained with. imagenet-torch, imagenet-tf, imagenet-lite, imagenet-caffe,",
-        "# imagenet-unit, cifar10, mnist, fashion-mnist, raw",
-        'preset = "imagenet-torch"' if max(size) >= 96 else 'preset = "raw"',
-    ]
+def _preprocess(found: tuple[dict[str, Any], list[str]], fetched: Fetched) -> list[str]:
+    table, lines = found
+    if fetched.preprocess:  # a repository says it
+        table, lines = {key: value for key, value in fetched.preprocess.items() if value}, []
+    return [*(f"# {line}" for line in lines), *(f"{k} = {_toml(v)}" for k, v in table.items())]
 
 
 _SEARCH = (

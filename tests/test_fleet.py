@@ -15,7 +15,7 @@ import pytest
 import runs
 from seqto import api, plugins
 from seqto.assembly.plan import Plan
-from seqto.cli.settings import settings_from
+from seqto.cli.settings import overrides_from
 from seqto.config import make, read_toml
 from seqto.errors import ConfigError
 from seqto.record import fleet
@@ -180,10 +180,10 @@ def test_devices_are_tables_or_repeated_options(tmp_path: Path) -> None:
     assert make(settings.to_json()).devices == settings.devices
     words = ["tune", "net.onnx", "--out", "x", "--device", "ort,name=a"]
     words += ["--device", "ort,name=b,launcher=taskset -c 0,threads=1"]
-    given = settings_from(make_parser().parse_args(words))
+    given = make({}, overrides_from(make_parser().parse_args(words)))
     assert (given.device.name, given.devices[0].launcher) == ("a", ("taskset", "-c", "0"))
     assert given.devices[0].threads == 1
-    alone = settings_from(make_parser().parse_args([*words[:4], "--device", "tvm"]))
+    alone = make({}, overrides_from(make_parser().parse_args([*words[:4], "--device", "tvm"])))
     assert (alone.device.kind, alone.devices) == ("tvm", ())
 
 

@@ -16,7 +16,7 @@ import runs
 from finished_run import Done, finished_run
 from finished_run import seqto as command
 from inline_runs import run_inline
-from seqto.cli.main import COMMANDS
+from seqto.cli.options import COMMANDS
 
 ASSETS = resources.files("seqto.report") / "assets"
 OUTPUT, REPORT = (

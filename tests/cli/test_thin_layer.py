@@ -16,7 +16,8 @@ import runs
 import seqto
 from inline_runs import run_inline
 from seqto import api
-from seqto.cli.main import COMMANDS, main
+from seqto.cli.main import main
+from seqto.cli.options import COMMANDS
 
 PUBLIC = [name for name in seqto.__all__ if isinstance(getattr(seqto, name), FunctionType)]
 # the shell's half of the command line itself; a server whose tools are other commands

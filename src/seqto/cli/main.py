@@ -1,8 +1,8 @@
 """The commands: parse, call one function of seqto.api, print.
 
 It catches SeqtoError and nothing else: anything else is a bug and shows itself. Exit codes: 0 done,
-2 bad input, 3 no trial meets the goal (or a comparison got worse), 130 Ctrl-C. What a command
-needs is imported when it is called, so that `seqto --help` is quick.
+2 bad input, 3 no trial meets the goal (or a comparison got worse), 4 some of several models failed,
+130 Ctrl-C. What a command needs is imported when it is called, so that `seqto --help` is quick.
 """
 
 from __future__ import annotations
@@ -17,19 +17,8 @@ import sys
 from collections.abc import Sequence
 
 from seqto.cli.exit_codes import BAD_INPUT, INTERRUPTED
-from seqto.cli.options import make_parser
+from seqto.cli.options import COMMANDS, make_parser
 from seqto.errors import ConfigError, SeqtoError
-
-# command → the file of this room that has the function of its name
-COMMANDS = {
-    **dict.fromkeys(("tune", "demo", "report", "compare", "serve"), "runs"),
-    **dict.fromkeys(
-        ("export", "check", "apply", "init", "analyze", "diagnose", "devices"), "models"
-    ),
-    **dict.fromkeys(("push", "inspect", "status", "picks", "mcp"), "programs"),
-    "completion": "main",
-}
-
 
 RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 
@@ -79,8 +68,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         parser.print_help()
         return BAD_INPUT
     try:
-        room = importlib.import_module(f"seqto.cli.{COMMANDS[options.command]}")
-        code: int = getattr(room, options.command)(options)
+        _, file = COMMANDS[options.command]
+        module = importlib.import_module(f"seqto.cli.{file}")
+        code: int = getattr(module, options.command)(options)
     except SeqtoError as error:
         print(f"seqto: {error}", file=sys.stderr)
         return BAD_INPUT

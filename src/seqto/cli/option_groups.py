@@ -9,6 +9,20 @@ from typing import Any
 from seqto.cli.option_table import MODEL, OPTIONS, OTHER, OUTPUT, Option
 
 
+def add_command(
+    commands: Any, name: str, text: str, *, usage: str = "", examples: str = ""
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        description=text,
+        usage=f"seqto {name} {usage}" if usage else None,
+        epilog=examples or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
 def names_of_group(group: str) -> tuple[str, ...]:
     return tuple(o.name for o in OPTIONS if o.group == group)
 
@@ -120,3 +134,11 @@ def output_group(parser: argparse.ArgumentParser, out: str, *, default: str = ""
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_trial_choice(
+    group: Any, *, pick: str = "a recommended trial (default: the goal's, else balanced)"
+) -> None:
+    trial = group.add_mutually_exclusive_group()
+    trial.add_argument("--trial", type=int, metavar="N", help="number of the trial")
+    trial.add_argument("--pick", metavar="NAME", help=pick)

@@ -1,4 +1,4 @@
-"""Options of the command line → settings."""
+"""Options of the command line → settings as dotted keys, which override a config file."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from typing import Any
 
 from seqto import plugins
 from seqto.cli.option_table import OPTIONS
-from seqto.config import Settings, make, parse_assignment, read_toml
+from seqto.config import parse_assignment
 from seqto.data.tables import SUFFIXES
 from seqto.errors import ConfigError
-
-
-def settings_from(options: argparse.Namespace) -> Settings:
-    """Config file, then options, then --set: the later wins."""
-    config = getattr(options, "config", None)
-    return make(read_toml(config) if config else {}, overrides_from(options))
 
 
 def overrides_from(options: argparse.Namespace) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from seqto.data.preprocess import Preprocess, picture_fit
 from seqto.errors import ConfigError
 from seqto.records import Json, Sample
 
-BOXES, OBJECT_MASK, CLASS_MASK = "boxes", "mask", "classes"  # forms of labels
+BOXES, OBJECT_MASK = "boxes", "mask"  # forms of labels; the third is "classes", a class a pixel
 ARRAYS = "arrays"  # labels as the task understands them, a row a sample
 IGNORED = 255  # label of pixels outside of the picture
 

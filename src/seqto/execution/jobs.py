@@ -23,7 +23,6 @@ class WorkerSetup:
     original: FileRef  # the float model as it was given
     beside: tuple[FileRef, ...]  # its external data
     samples: str  # folder of the sample store; `sample_files` has its files
-    samples_identity: str
     device: Json
     output: Judged
     sent: tuple[int, ...]  # positions of the outputs that the task gets

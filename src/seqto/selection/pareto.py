@@ -14,12 +14,6 @@ BALANCED = "balanced"
 Point = Sequence[float]
 
 
-def dominates(a: Point, b: Point) -> bool:
-    """Is `a` nowhere worse than `b`, and better in at least one objective?"""
-    pairs = list(zip(a, b, strict=True))
-    return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
-
-
 def front(points: Sequence[Point]) -> list[int]:
     """Indices of the first non-dominated front, ascending; of equal points the first only."""
     _check(points)

@@ -92,7 +92,6 @@ def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, Lo
         original=files.put(given[0]),
         beside=tuple(files.put(p) for p in beside),
         samples=samples,
-        samples_identity=workspace.store.identity,
         device=setup.device_json,
         output=judged,
         sent=(judged.position,) if judges_one_output(setup.task) else judged.numeric,

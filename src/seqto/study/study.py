@@ -17,6 +17,8 @@ from seqto.devices.device import Device
 from seqto.execution.executor import Executor
 from seqto.model import outputs as model_outputs
 from seqto.record.events import (
+    BUDGET,
+    DONE,
     FOOTPRINT,
     LABELLED_SET,
     REPORT_SPLIT,
@@ -179,9 +181,9 @@ class Study:
             while True:
                 ask = generator.send(self.answer(ask))
         except StopIteration:
-            return "done"
+            return DONE
         except OutOfBudget:
-            return "budget"
+            return BUDGET
 
     def answer(self, ask: Ask) -> list[Trial]:
         """Trials for the plans asked, in their order; recorded ones are not run again."""

@@ -20,6 +20,7 @@ import logging
 import os
 import re
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,10 +71,12 @@ def stock_models(
         path = folder / f"stock-{'-'.join(re.findall('[a-z0-9]+', name))}.onnx"
         if not is_wanted(name, wanted):
             continue
+        began = time.perf_counter()
         try:
             if "pre-processed" in name:
                 quant_pre_process(model, prepared, skip_symbolic_shape=True)
             make(path)
+            print(f"{name}: made in {time.perf_counter() - began:.1f} s", flush=True)
         except Exception as error:  # the tools raise many types; a setting that fails is said
             print(f"{name}: {type(error).__name__}: {str(error)[:120]}", flush=True)
             continue
@@ -189,6 +192,9 @@ def main() -> None:
     parser.add_argument("--times", action="store_true", help="time what an earlier call has made")
     parser.add_argument("--trials", type=int, nargs="*", default=[], help="beside the picks")
     parser.add_argument(
+        "--extra", nargs="*", default=[], metavar="NAME=FILE", help="files of other tools"
+    )
+    parser.add_argument(
         "--only", nargs="*", default=[], help="judge models with these words, keep other rows"
     )
     parser.add_argument("--set", action="append", default=[], help="as for seqto tune")
@@ -224,7 +230,9 @@ def judge_models(setup: Any, store: Any, given: argparse.Namespace) -> dict[str,
     float_model = Path(setup.fetched.path)
     wanted = [word.lower() for word in given.only]
     made = stock_models(float_model, given.models, feeds, wanted=wanted)
-    models = {"float": float_model, **dict(made), **trial_models(report, given, wanted=wanted)}
+    extra = {name: Path(file) for name, _, file in (x.partition("=") for x in given.extra)}
+    own = trial_models(report, given, wanted=wanted)
+    models = {"float": float_model, **dict(made), **extra, **own}
     found = judged(setup, store, REPORT, models)
     lengths = store.lengths(CALIBRATION)
     return {

@@ -20,9 +20,13 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from seqto.data.arrays import Arrays
+from seqto.data.store import SampleStore
 from seqto.errors import ModelError
+from seqto.execution.local.first_run import compare_here
+from seqto.model.files import load
 from seqto.model.prepare import prepare, relative_difference
-from seqto.records import Layer
+from seqto.records import CALIBRATION, Layer
 from seqto.schemes.scheme import Scheme, unfit
 from seqto.schemes.types import S8, U8
 from seqto.search.choices import default_schemes
@@ -233,3 +237,38 @@ def test_a_model_in_half_precision_may_move_by_its_own_steps(
         return
     with pytest.raises(ModelError, match=r"moves its outputs by 0.01"):
         workspace.check_answers(setup, path, store)
+
+
+def test_an_operator_that_only_the_runtime_knows_is_no_reason_to_refuse_a_file(
+    tmp_path: Path,
+) -> None:
+    net = Graph()
+    x = net.add("Gather", net.weight(WORDS, WIDTH, scale=1.0), "ids")
+    x = net.add("SimplifiedLayerNormalization", x, net.weight(WIDTH), axis=-1, epsilon=1e-5)
+    net.add("MatMul", x, net.weight(WIDTH, WIDTH), output="y")
+    path = tmp_path / "net.onnx"
+    onnx.save(net.model(width=WIDTH), path)
+    prepared = prepare(load(path))
+    assert len(weighted(prepared.layers)) == 1
+
+
+def test_a_prepared_model_with_its_weights_beside_it_is_compared(tmp_path: Path) -> None:
+    proto = head(bias=True)
+    original, prepared = tmp_path / "net.onnx", tmp_path / "prepared.onnx"
+    onnx.save(proto, original)
+    made = prepare(proto)
+    beside = {
+        "save_as_external_data": True,
+        "location": "prepared.onnx.data",
+        "size_threshold": 1024,
+    }
+    onnx.save_model(made.proto, str(prepared), **beside)
+    samples = tmp_path / "samples"
+    np.savez(tmp_path / "ids.npz", ids=feeds_of(proto)["ids"])
+    SampleStore.build(
+        Arrays(str(tmp_path / "ids.npz")),
+        samples,
+        splits={CALIBRATION: [0, 1]},
+        inputs=made.inputs,
+    )
+    assert compare_here([original], prepared, samples) < 1e-6

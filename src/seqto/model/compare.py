@@ -25,9 +25,12 @@ def unfit_samples(feeds: Mapping[str, NDArray[np.generic]], error: Exception) ->
 
 
 def same_answers(
-    original: bytes | str, prepared: bytes, feeds: Mapping[str, NDArray[np.generic]]
+    original: bytes | str, prepared: bytes | str, feeds: Mapping[str, NDArray[np.generic]]
 ) -> float:
-    """Largest difference between two models' outputs, relative to the outputs' spread."""
+    """Largest difference between two models' outputs, relative to the outputs' spread.
+
+    A model is given as its bytes, or by the path of its file.
+    """
     runs = []
     for model in (original, prepared):
         try:

@@ -41,7 +41,6 @@ from seqto.schemes.types import S8
 from seqto.schemes.weight_only import WeightOnly
 from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
-from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.culprits import culprits, without
 from seqto.search.strategies.front_points import (
     clamp_damage,
@@ -61,13 +60,12 @@ from seqto.search.strategies.noise_model import (
     fit,
 )
 from seqto.search.strategies.probing import probe
+from seqto.search.strategies.size_plans import Named, as_small_as_int8, between_sizes
 from seqto.search.strategies.targets import (
     bisect_fastest,
-    byte_limit,
     damage_of,
     measured_trials,
     target_plans,
-    unpriced_bytes,
 )
 from seqto.search.strategies.uniform_plans import anchors, has_bias, plain_uniform, uniform_choice
 from seqto.search.strategy import Answers, Ask, Need
@@ -138,9 +136,11 @@ class Frontier:
         swept = self._sweeps(model)
         chosen = self._spread(model, [float_model.with_schemes(p) for p in swept], known)
         named = [(p, f"swept {i + 1}") for i, p in enumerate(chosen)]
-        yield from self._run(named, known, model)
-        squeezed = self._squeezed(model, swept, known, float_model)
-        yield from self._run(squeezed, known, model)
+        # what is as small as plain int8 comes first: most users look for such a plan
+        small = as_small_as_int8(model, swept, known, float_model, timed=self.timed)
+        yield from self._run([*small, *named], known, model)
+        squeezed = between_sizes(model, swept, known, float_model, timed=self.timed)
+        yield from self._run(squeezed[: max(0, self.refine - len(small))], known, model)
         for number in range(self.rounds):
             model = with_fitted_latency(profiled, known.values())
             plans = self._targets(model, known, float_model)
@@ -174,8 +174,7 @@ class Frontier:
         """Ask for plans that are not known; `model` foretells their times."""
         first = {plan.key: (plan, note) for plan, note in reversed(plans)}
         fresh = [first[k] for k in dict.fromkeys(p.key for p, _ in plans) if k not in known]
-        for start in range(0, len(fresh), self.ask):
-            batch = fresh[start : start + self.ask]
+        for batch in even_parts(fresh, self.ask):
             asked = Ask(
                 tuple(p for p, _ in batch),
                 tuple(n for _, n in batch),
@@ -282,56 +281,6 @@ class Frontier:
         near = [i for i in kept if region.excess(prices[i]) <= NEAR]
         return near or kept
 
-    def _squeezed(
-        self,
-        model: NoiseModel,
-        plans: Sequence[Schemes],
-        known: Mapping[str, Trial],
-        float_model: Plan,
-    ) -> list[tuple[Plan, str]]:
-        """Plans just under byte limits: the fully quantized model's, and the front's gaps.
-
-        Sweeps find the convex hull only; one large four-bit layer can leave a wide gap in it.
-        """
-        measured = [t for t in known.values() if t.error is None and t.size_bytes]
-        if not measured:
-            return []
-        rest = unpriced_bytes(model, measured)
-        limits = {"as small as int8": 0.999 * byte_limit(model.space, known) - rest}
-        for low, high in self._gaps(measured):
-            limits[f"{(low + high) / 2e6:.2f} MB"] = (low + high) / 2 - rest
-        found: dict[str, tuple[Plan, str]] = {}
-        for note, limit in limits.items():
-            for plan in self._squeeze_to(model, plans, limit):
-                made = float_model.with_schemes(plan)
-                if made.key not in known:
-                    found[made.key] = (made, note)
-        return list(found.values())[: self.refine]
-
-    def _squeeze_to(
-        self, model: NoiseModel, plans: Sequence[Schemes], limit: float
-    ) -> list[Schemes]:
-        """Up to three plans within the limit that are good in noise, and in time."""
-        unique = {Plan.of(p).key: p for p in plans}
-        made = [squeeze(model, p, limit) for p in unique.values() if model.prices(p)[1] > limit]
-        fitting = [p for p in made if p is not None]
-        if not fitting:
-            return []
-        points = [price_point(model.prices(p), timed=self.timed) for p in fitting]
-        kept = front([(p[0], *p[2:]) for p in points])
-        chosen = spread_points(
-            [(points[i][0], *points[i][2:]) for i in kept], 3 if self.timed else 1
-        )
-        return [fitting[kept[i]] for i in chosen]
-
-    def _gaps(self, trials: Sequence[Trial]) -> list[tuple[float, float]]:
-        """The three widest steps in size between useful trials of the measured front."""
-        limit = hopeless_damage(trials)
-        points = [(damage_of(t), float(t.size_bytes)) for t in trials if damage_of(t) < limit]
-        sizes = sorted(points[i][1] for i in front(points)) if points else []
-        steps = list(itertools.pairwise(sizes))
-        return sorted(steps, key=lambda s: s[0] / s[1])[:3]
-
 
 # ------------------------------------------------------------------------------------ small tools
 
@@ -366,6 +315,13 @@ def least_damage(known: Mapping[str, Trial], space: Space, kept: Sequence[str]) 
     """Damage of the uniform plan that the search starts from, under its best transform."""
     schemes = Plan.of(without(plain_uniform(space), kept)).schemes
     return min(damage_of(t) for t in known.values() if t.plan.schemes == schemes)
+
+
+def even_parts(plans: Sequence[Named], size: int) -> list[Sequence[Named]]:
+    """Split plans into parts of about this size: a small last part would leave workers idle."""
+    count = max(1, round(len(plans) / size))
+    ends = [len(plans) * i // count for i in range(count + 1)]
+    return [plans[a:b] for a, b in itertools.pairwise(ends) if a < b]
 
 
 def quick_plans(space: Space) -> list[tuple[Plan, str]]:

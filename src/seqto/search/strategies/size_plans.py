@@ -1,0 +1,94 @@
+"""Plans just under byte limits: the fully quantized model's, and those of the front's gaps.
+
+Sweeps find the convex hull only; one large four-bit layer can leave a wide gap in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from seqto.assembly.plan import Plan
+from seqto.record.trial import Trial
+from seqto.search.strategies.byte_budget import squeeze
+from seqto.search.strategies.front_points import hopeless_damage, price_point, spread_points
+from seqto.search.strategies.noise_model import NoiseModel, Schemes
+from seqto.search.strategies.targets import byte_limit, damage_of, measured_trials, unpriced_bytes
+from seqto.selection.pareto import front
+
+Named = tuple[Plan, str]  # a plan and what it is called
+GAPS = 3  # of the measured front that are filled
+
+
+def as_small_as_int8(
+    model: NoiseModel,
+    plans: Sequence[Schemes],
+    known: Mapping[str, Trial],
+    float_model: Plan,
+    *,
+    timed: bool,
+) -> list[Named]:
+    """Plans just under the bytes of the fully quantized model, made from other plans."""
+    limits = {"as small as int8": 0.999 * byte_limit(model.space, known)}
+    return _under_limits(limits, model, plans, known, float_model, timed=timed)
+
+
+def between_sizes(
+    model: NoiseModel,
+    plans: Sequence[Schemes],
+    known: Mapping[str, Trial],
+    float_model: Plan,
+    *,
+    timed: bool,
+) -> list[Named]:
+    """Plans for the widest gaps of the measured front, made from other plans."""
+    gaps = _gaps(measured_trials(known))
+    limits = {f"{(low + high) / 2e6:.2f} MB": (low + high) / 2 for low, high in gaps}
+    return _under_limits(limits, model, plans, known, float_model, timed=timed)
+
+
+def _under_limits(
+    limits: Mapping[str, float],
+    model: NoiseModel,
+    plans: Sequence[Schemes],
+    known: Mapping[str, Trial],
+    float_model: Plan,
+    *,
+    timed: bool,
+) -> list[Named]:
+    """Plans within limits of the file's bytes, which have names."""
+    measured = measured_trials(known)
+    if not measured:
+        return []
+    rest = unpriced_bytes(model, measured)
+    found: dict[str, Named] = {}
+    for note, limit in limits.items():
+        for plan in _squeeze_to(model, plans, limit - rest, timed=timed):
+            made = float_model.with_schemes(plan)
+            if made.key not in known:
+                found[made.key] = (made, note)
+    return list(found.values())
+
+
+def _squeeze_to(
+    model: NoiseModel, plans: Sequence[Schemes], limit: float, *, timed: bool
+) -> list[Schemes]:
+    """Up to three plans within the limit that are good in noise, and in time."""
+    unique = {Plan.of(p).key: p for p in plans}
+    made = [squeeze(model, p, limit) for p in unique.values() if model.prices(p)[1] > limit]
+    fitting = [p for p in made if p is not None]
+    if not fitting:
+        return []
+    points = [price_point(model.prices(p), timed=timed) for p in fitting]
+    kept = front([(p[0], *p[2:]) for p in points])
+    chosen = spread_points([(points[i][0], *points[i][2:]) for i in kept], 3 if timed else 1)
+    return [fitting[kept[i]] for i in chosen]
+
+
+def _gaps(trials: Sequence[Trial]) -> list[tuple[float, float]]:
+    """The widest steps in size between useful trials of the measured front."""
+    limit = hopeless_damage(trials)
+    points = [(damage_of(t), float(t.size_bytes)) for t in trials if damage_of(t) < limit]
+    sizes = sorted(points[i][1] for i in front(points)) if points else []
+    steps = list(itertools.pairwise(sizes))
+    return sorted(steps, key=lambda s: s[0] / s[1])[:GAPS]

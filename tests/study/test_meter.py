@@ -53,3 +53,22 @@ def test_jobs_count_for_the_phase_in_which_they_were_submitted(tmp_path: Path) -
     assert [done.handle for done in executor.wait()] == [handle]
     assert PROBES in counted.phases
     executor.close()
+
+
+def test_what_was_begun_ahead_is_kept_until_it_is_collected(tmp_path: Path) -> None:
+    counted = Meter(time.monotonic())
+    executor = MeteredExecutor(FakeExecutor(lambda _job: PlanRan(), folder=tmp_path), counted)
+    ahead = executor.begin([TryPlan(Plan(), 1), TryPlan(Plan(), 2)], phase=PROBES)
+    waited = executor.submit(TryPlan(Plan(), 3))
+    assert [done.handle for done in executor.wait()] == [waited], "others' jobs are not seen"
+    assert executor.wait() == []
+    assert [done.handle for done in executor.collect(ahead[::-1])] == ahead[::-1]
+    assert counted.phases[PROBES].busy_s == pytest.approx(0.02)
+
+
+def test_collecting_waits_for_what_is_under_way(tmp_path: Path) -> None:
+    counted = Meter(time.monotonic())
+    executor = MeteredExecutor(FakeExecutor(lambda _job: PlanRan(), folder=tmp_path), counted)
+    ahead = executor.begin([TryPlan(Plan(), size) for size in (1, 2, 3)], phase=PROBES)
+    assert [done.handle for done in executor.collect(ahead)] == ahead
+    assert executor.collect([]) == []

@@ -17,6 +17,7 @@ from seqto.schemes.scheme import FP32, Scheme
 from seqto.search.choices import Choices
 
 Runs = Callable[[Plan], Failure | None]  # what stops a plan from running, or None
+RunsAll = Callable[[Sequence[Plan]], Sequence[Failure | None]]  # the same of several plans at once
 
 
 AddedOps = Callable[[str, Scheme], frozenset[str]]  # op types that a layer's scheme adds to float's
@@ -55,20 +56,31 @@ def supported_choices(
     choices: Choices,
     *,
     order: Sequence[str],
-    runs: Runs,
+    runs: RunsAll,
     added_ops: AddedOps,
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[Unsupported]]:
-    """Return the choices without what the device cannot run, and what that is."""
+    """Return the choices without what the device cannot run, and what that is.
+
+    All schemes are tried at once: what one is refused does not touch the others.
+    """
+
+    def run(plan: Plan) -> Failure | None:
+        (found,) = runs([plan])
+        return found
+
     left = {name: tuple(schemes) for name, schemes in choices.items()}
     refusals: list[Unsupported] = []
     ranked = [*order, *(x.name for x in layers if x.name not in order)]
-    for scheme in dict.fromkeys(s for name in choices for s in choices[name] if s != FP32):
-        for _ in range(MOST_ROUNDS):
+    offered = list(dict.fromkeys(s for n in choices for s in choices[n] if s != FP32))
+    plans = [_plan([n for n in ranked if s in left.get(n, ())], s) for s in offered]
+    first = dict(zip(offered, runs(plans), strict=True))
+    for scheme in offered:
+        for turn in range(MOST_ROUNDS):
             owners = [n for n in ranked if scheme in left.get(n, ())]
-            failure = runs(_plan(owners, scheme)) if owners else None
-            if failure is None:
+            failure = first[scheme] if turn == 0 else run(_plan(owners, scheme))
+            if failure is None or not owners:
                 break
-            failing = _named_by(failure, owners, scheme, added_ops) or _bisect(owners, scheme, runs)
+            failing = _named_by(failure, owners, scheme, added_ops) or _bisect(owners, scheme, run)
             # layers that fail only together all lose the scheme
             refusals.append(Unsupported(scheme, failure, tuple(failing or owners)))
             _remove(left, scheme, failing or owners)

@@ -12,12 +12,17 @@ from seqto.diagnosis import steps
 from seqto.diagnosis.explain import findings
 from seqto.diagnosis.finding import finding
 from seqto.diagnosis.measure import PARTS
-from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.executor import Done, Executor, expect, run_all
 from seqto.execution.jobs import Diagnose, Figures
 from seqto.records import Json
 from seqto.study import check_saturation
 
 SAMPLES = 8  # calibration samples: errors are means over many thousand values of each
+
+
+def jobs_of(plan: Plan, *, samples: int = SAMPLES) -> list[Diagnose]:
+    """Return the jobs that a diagnosis begins with; none depends on another."""
+    return [Diagnose(plan, part, samples) for part in PARTS]
 
 
 def diagnose(
@@ -27,17 +32,20 @@ def diagnose(
     samples: int = SAMPLES,
     profiles: Sequence[Json] = (),
     int8_products: Json | None = None,
+    parts: Sequence[Done] | None = None,
 ) -> list[Json]:
     """Return finding events for a plan, measured by workers.
 
     `profiles` are the run's profile events, if it has any; `int8_products` is what
-    `check_saturation.ask` has found, which is asked here otherwise. What could not be measured is
-    a finding of its own; nothing is raised for it.
+    `check_saturation.ask` has found, which is asked here otherwise; `parts` the outcomes of
+    `jobs_of`, which are run here otherwise. What could not be measured is a finding of its own;
+    nothing is raised for it.
     """
-    jobs = [Diagnose(plan, part, samples) for part in PARTS]
+    if parts is None:
+        parts = run_all(executor, jobs_of(plan, samples=samples))
     measured: Json = {"int8_products": int8_products or check_saturation.ask(executor)}
     failed: list[Json] = []
-    for part, done in zip(PARTS, run_all(executor, jobs), strict=True):
+    for part, done in zip(PARTS, parts, strict=True):
         found = expect(done, Figures)
         if isinstance(found, Figures):
             measured[part] = found.values

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from seqto.assembly.plan import Plan
+from seqto.execution.executor import Handle
 from seqto.record.events import DIAGNOSIS, from_json
 from seqto.search.space import Space
 from seqto.selection.recommend import front_of_loss_and_size, recommend
 from seqto.study.batch_dependence import note_batch_dependence
-from seqto.study.diagnose import diagnose
-from seqto.study.make_space import analysis
+from seqto.study.diagnose import diagnose, jobs_of
+from seqto.study.make_space import analysis, analysis_job
+from seqto.study.meter import DIAGNOSIS_PHASE, MeteredExecutor
 from seqto.study.setup import RunSetup
 from seqto.study.study import Study
 
@@ -18,34 +21,69 @@ MAX_RETIMINGS = 3  # times at most that the chosen trials are timed again
 MAX_CONFIRMATIONS = 4  # rounds at most of measuring what is shown on the report split
 
 
-def explain(setup: RunSetup, study: Study, space: Space) -> None:
-    """Layer errors for the report, and why the fully quantized model loses what it loses."""
-    plan = Plan.of(dict(space.default), setup.settings.quantize.transforms)
-    if study.deadline is not None and time.monotonic() > study.deadline:
-        return
-    if not space.default:  # the device refuses the mode's schemes for every layer
-        return
-    analysis(setup, study, Plan.of(dict(space.default)))
-    state = study.state
-    if state.has_finding(DIAGNOSIS) or not setup.settings.analysis.diagnose:
-        return
-    findings = diagnose(
-        study.executor,
-        plan,
-        profiles=[profile.to_json() for profile in state.profiles.values()],
-        int8_products=state.int8_products.to_json() if state.int8_products else None,
-    )
-    for finding in findings:
-        study.append(from_json(finding))
+class Explanation:
+    """Layer errors for the report, and why the fully quantized model loses what it loses.
+
+    Nothing of it depends on what the search finds: `begin` hands the first part to the workers,
+    `conclude` records it and runs the rest.
+    """
+
+    def __init__(
+        self, setup: RunSetup, study: Study, space: Space, executor: MeteredExecutor
+    ) -> None:
+        self._setup, self._study, self._executor = setup, study, executor
+        self._ranked = Plan.of(dict(space.default))
+        self._plan = Plan.of(dict(space.default), setup.settings.quantize.transforms)
+        # none where the device refuses the mode's schemes for every layer
+        self._wanted = bool(space.default)
+        self._diagnosed = self._wanted and setup.settings.analysis.diagnose
+        self._begun: list[Handle] = []
+        self._parts: list[Handle] = []
+
+    def begin(self) -> None:
+        """Submit what is not known, unless the time is limited: then all else comes first."""
+        study = self._study
+        if study.deadline is not None or not self._wanted:
+            return
+        if study.state.analysis is None:
+            job = analysis_job(self._setup, self._ranked)
+            self._begun = self._executor.begin([job], phase=DIAGNOSIS_PHASE)
+        if self._diagnosed and not study.state.has_finding(DIAGNOSIS):
+            self._parts = self._executor.begin(jobs_of(self._plan), phase=DIAGNOSIS_PHASE)
+
+    def conclude(self) -> None:
+        """Record the layer errors and the diagnosis, if there is time."""
+        study, state = self._study, self._study.state
+        if study.deadline is not None and time.monotonic() > study.deadline:
+            return
+        if not self._wanted:
+            return
+        ranked = self._executor.collect(self._begun)
+        analysis(self._setup, study, self._ranked, done=ranked[0] if ranked else None)
+        if not self._diagnosed or state.has_finding(DIAGNOSIS):
+            return
+        findings = diagnose(
+            study.executor,
+            self._plan,
+            profiles=[profile.to_json() for profile in state.profiles.values()],
+            int8_products=state.int8_products.to_json() if state.int8_products else None,
+            parts=self._executor.collect(self._parts) or None,
+        )
+        for finding in findings:
+            study.append(from_json(finding))
 
 
-def finish(study: Study) -> None:
-    """Time the front, choose, measure the chosen on the report split, profile the best."""
+def finish(study: Study, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Time the front, choose, measure the chosen on the report split, profile the best.
+
+    `meanwhile` is called when the chosen have been timed: what it submits shares the workers.
+    """
     state = study.state
     # what stands on the front in loss and size must be timed before it can be left out for that
     front = [*front_of_loss_and_size(state.trials.values()), *recommend(state).front]
     _time(study, [n for n in dict.fromkeys(front) if state.trials[n].latency is None])
     _retime_selected(study)
+    meanwhile()
     _confirm_selected(study)
     note_batch_dependence(study)
     chosen = recommend(state)

@@ -66,13 +66,14 @@ class FleetRunner:
         for runner in self.runners.values():
             runner.baseline()
 
-    def try_on_device(self, plan: Plan) -> Failure | None:
-        """Return why a plan does not run on one of the devices, with its name; None if it runs."""
+    def try_all(self, plans: Sequence[Plan]) -> list[Failure | None]:
+        """Return why each plan does not run on one of the devices, with its name; None if it runs."""
+        found: list[Failure | None] = [None] * len(plans)
         for name, runner in self.runners.items():
-            failure = runner.try_on_device(plan)
-            if failure is not None:
-                return of_device(name, failure)
-        return None
+            left = [i for i, failure in enumerate(found) if failure is None]
+            for i, failure in zip(left, runner.try_all([plans[i] for i in left]), strict=True):
+                found[i] = None if failure is None else of_device(name, failure)
+        return found
 
     def run(
         self,

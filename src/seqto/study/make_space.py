@@ -16,7 +16,7 @@ from seqto.config import Settings
 from seqto.devices.saturation import EXACT
 from seqto.diagnosis import layer_errors
 from seqto.errors import DeviceError, ModelError
-from seqto.execution.executor import Executor, expect, run_all
+from seqto.execution.executor import Done, Executor, expect, run_all
 from seqto.execution.jobs import Figures, RankLayers
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
@@ -178,7 +178,7 @@ def _tried_menu(
             open_menu,
             order=order,
             # weights are rounded for the output later, of the transforms that are chosen
-            runs=lambda plan: study.runner.try_on_device(plan.with_nearest_rounding()),
+            runs=lambda plans: study.runner.try_all([p.with_nearest_rounding() for p in plans]),
             added_ops=added_ops,
         )
         for row in unsupported:
@@ -348,10 +348,15 @@ def _note_transform(study: Study, message: str, *, layers: list[str], figures: J
         study.append(Finding(TREATMENT, message, tuple(layers), figures))
 
 
-def analysis(setup: RunSetup, study: Study, plan: Plan) -> tuple[LayerError, ...]:
-    """The papers' ranking, recorded; for the report it is made even where no strategy asks."""
+def analysis(
+    setup: RunSetup, study: Study, plan: Plan, *, done: Done | None = None
+) -> tuple[LayerError, ...]:
+    """The papers' ranking, recorded; for the report it is made even where no strategy asks.
+
+    `done`: the outcome of `analysis_job`, which is run here otherwise.
+    """
     if study.state.analysis is None:
-        study.append(analysis_event(setup, study.executor, plan))
+        study.append(analysis_event(setup, study.executor, plan, done=done))
     assert study.state.analysis is not None
     return study.state.analysis.ranking
 
@@ -371,10 +376,18 @@ def _by_damage(
     )
 
 
-def analysis_event(setup: RunSetup, executor: Executor, plan: Plan) -> LayersRanked:
+def analysis_job(setup: RunSetup, plan: Plan) -> RankLayers:
+    """Return the job that measures the layer errors of a plan."""
+    return RankLayers(plan, setup.settings.analysis.samples)
+
+
+def analysis_event(
+    setup: RunSetup, executor: Executor, plan: Plan, *, done: Done | None = None
+) -> LayersRanked:
     """Layer errors of a plan, measured and ranked."""
     settings = setup.settings.analysis
-    (done,) = run_all(executor, [RankLayers(plan, settings.samples)])
+    if done is None:
+        (done,) = run_all(executor, [analysis_job(setup, plan)])
     found = expect(done, Figures)
     if isinstance(found, Failure):
         raise DeviceError(f"the layer analysis failed: {found.message}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from seqto.execution.executor import Done, Executor, Handle
@@ -86,11 +86,16 @@ class Meter:
 
 
 class MeteredExecutor:
-    """An executor whose jobs are counted."""
+    """An executor whose jobs are counted.
+
+    Jobs that nothing waits for yet can be begun ahead: their outcomes are kept until they are
+    collected, and those who wait for other jobs do not see them.
+    """
 
     def __init__(self, executor: Executor, meter: Meter) -> None:
         self._executor, self._meter = executor, meter
         self._phase: dict[Handle, tuple[str, bool]] = {}  # of jobs that are under way
+        self._ahead: dict[Handle, Done | None] = {}  # jobs that were begun ahead; None: under way
 
     @property
     def slots(self) -> int:
@@ -105,12 +110,36 @@ class MeteredExecutor:
         self._phase[handle] = (self._meter.phase, alone)
         return handle
 
+    def begin(self, jobs: Iterable[Job], *, phase: str) -> list[Handle]:
+        """Submit jobs that are collected later; they count for a phase."""
+        handles = [self._executor.submit(job) for job in jobs]
+        self._ahead |= dict.fromkeys(handles)
+        self._phase |= dict.fromkeys(handles, (phase, False))
+        return handles
+
+    def collect(self, handles: Sequence[Handle]) -> list[Done]:
+        """Wait for jobs that were begun ahead; return them in this order."""
+        while any(self._ahead[handle] is None for handle in handles):
+            self._wait_once(None)
+        found = [self._ahead.pop(handle) for handle in handles]
+        return [done for done in found if done is not None]
+
     def wait(self, timeout_s: float | None = None) -> list[Done]:
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            found = self._wait_once(None if end is None else max(0.0, end - time.monotonic()))
+            waiting = self._phase.keys() - self._ahead.keys()
+            if found or not waiting or (end is not None and time.monotonic() >= end):
+                return found
+
+    def _wait_once(self, timeout_s: float | None) -> list[Done]:
+        """Count what is done; return it without what was begun ahead, which is kept."""
         found = self._executor.wait(timeout_s)
         for done in found:
             phase, alone = self._phase.pop(done.handle, (self._meter.phase, False))
             self._meter.add(phase, done.seconds, alone=alone)
-        return found
+        self._ahead |= {done.handle: done for done in found if done.handle in self._ahead}
+        return [done for done in found if done.handle not in self._ahead]
 
     def stop(self, handle: Handle) -> None:
         self._executor.stop(handle)

@@ -30,7 +30,7 @@ from seqto.search.strategy import PlanningStrategy
 from seqto.selection.goal import Goal
 from seqto.study import check_saturation
 from seqto.study.examples import MOST_EXAMPLES
-from seqto.study.finish import explain, finish
+from seqto.study.finish import Explanation, finish
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
 from seqto.study.make_space import make_space
@@ -66,7 +66,7 @@ def run(setup: RunSetup) -> None:
                     study.append(header)
                 elif study.state.settings != header.settings:
                     study.append(SettingsChanged(header.settings))
-                reason = _steps(setup, study, workspace)
+                reason = _steps(setup, study, workspace, metered)
                 spent = meter.to_json(executor.slots)
                 study.append(RunEnded(reason, round(time.monotonic() - began, 1), spent))
         except KeyboardInterrupt:
@@ -163,7 +163,7 @@ def _study(
     )
 
 
-def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
+def _steps(setup: RunSetup, study: Study, workspace: Workspace, executor: MeteredExecutor) -> str:
     """Baseline, analysis, search, then final figures for what is recommended."""
     if setup.guess is not None and not study.state.has_finding(GUESS):
         figures = {"kind": setup.guess.kind, **setup.guess.settings}
@@ -189,10 +189,11 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace) -> str:
     space = make_space(setup, study, workspace)
     study.meter.enter(TRIALS)
     reason = study.search(setup.strategy, space, seed=setup.settings.search.seed)
+    explanation = Explanation(setup, study, space, executor)
     study.meter.enter(REPORT_PHASE)
-    finish(study)
+    finish(study, meanwhile=explanation.begin)
     study.meter.enter(DIAGNOSIS_PHASE)
-    explain(setup, study, space)
+    explanation.conclude()
     return reason
 
 

@@ -240,7 +240,7 @@ class PlanRunner:
         A device may not take the file as it was given (TVM and pads that are computed) and yet
         take it with its constants folded.
         """
-        if self.float_plan is not None or self.try_on_device(Plan()) is not None:
+        if self.float_plan is not None or self.try_all([Plan()]) != [None]:
             return False
         message = (
             f"the float model as given does not run on {self.device.name} ({failure.message}); "
@@ -260,10 +260,11 @@ class PlanRunner:
 
     # --------------------------------------------------------------------------------- the plans
 
-    def try_on_device(self, plan: Plan) -> Failure | None:
-        """Return why a plan does not run one sample on the device; None if it runs."""
-        (done,) = run_all(self.executor, [TryPlan(plan, self.batch)])
-        return done.outcome if isinstance(done.outcome, Failure) else None
+    def try_all(self, plans: Sequence[Plan]) -> list[Failure | None]:
+        """Return why each plan does not run one batch on the device; None if it runs."""
+        jobs = [TryPlan(plan, self.batch) for plan in plans]
+        outcomes = [done.outcome for done in run_all(self.executor, jobs)]
+        return [found if isinstance(found, Failure) else None for found in outcomes]
 
     def profile(self, plan: Plan, *, scheme: str) -> Json | None:
         """Record where each layer runs and for how long; empty on devices that cannot tell.
@@ -313,7 +314,7 @@ class PlanRunner:
         trials = TrialMaker({t.content: t for t in earlier if t.content})
         known = frozenset(trials.by_content)
         running: dict[Handle, tuple[Plan, str]] = {}
-        for plan, note in fresh.values():
+        for plan, note in _slowest_first(fresh, not_below):
             job = Evaluate(
                 plan,
                 split,
@@ -429,3 +430,14 @@ class PlanRunner:
                     yield trial, done.outcome, ()
                 elif found is not None:
                     yield trial, found, shown
+
+
+def _slowest_first(
+    fresh: Mapping[str, tuple[Plan, str]], not_below: Mapping[str, float | None]
+) -> list[tuple[Plan, str]]:
+    """Return plans with the slowest first, as far as that is foretold.
+
+    So the workers end at about the same time: a long trial that starts last keeps one of them busy
+    and leaves the others idle.
+    """
+    return [fresh[key] for key in sorted(fresh, key=lambda key: -(not_below.get(key) or 0.0))]

@@ -68,7 +68,7 @@ def test_a_result_travels_as_json(result: Any) -> None:
 
 def test_a_setup_travels_as_json() -> None:
     setup = jobs.WorkerSetup(
-        FILE, (FILE,), "cache/samples", "id", {"kind": "ort"}, Judged("y", 0, 1, (0,)), (0,)
+        FILE, (FILE,), "cache/samples", {"kind": "ort"}, Judged("y", 0, 1, (0,)), (0,)
     )
     assert codec.decode(jobs.WorkerSetup, json.loads(json.dumps(codec.encode(setup)))) == setup
 

@@ -67,7 +67,7 @@ class FleetRunner:
             runner.baseline()
 
     def try_all(self, plans: Sequence[Plan]) -> list[Failure | None]:
-        """Return why each plan does not run on one of the devices, with its name; None if it runs."""
+        """Return why each plan does not run on some device, with its name; None if it runs."""
         found: list[Failure | None] = [None] * len(plans)
         for name, runner in self.runners.items():
             left = [i for i, failure in enumerate(found) if failure is None]

@@ -87,7 +87,7 @@ def test_tools_answer_with_the_json_of_the_command_line(done: Done) -> None:
     assert not failed, text
     assert json.loads(text)["size_bytes"] == (folder / "q.onnx").stat().st_size
     assert seen["wrong pick"][0]
-    assert "no recommendation 'huge'" in seen["wrong pick"][1]
+    assert "no pick 'huge'" in seen["wrong pick"][1]
     for name in ("outside", "absolute"):
         assert seen[name][0]
         assert "outside of the folders" in seen[name][1]

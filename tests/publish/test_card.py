@@ -52,6 +52,7 @@ def test_export_writes_the_card_beside_the_model(done: Done, tmp_path: Path) -> 
     assert loss["args"]["95%"] == {k: measured[k] for k in ("low", "high", "samples")}
     assert best["key"] in text
     assert done.report["model"]["sha256"] in text
+    assert "on CPUs without VNNI" in text or "same answers on AVX2, VNNI and ARM" in text
     (picture,) = re.findall(r"\(data:image/png;base64,([^)]+)\)", text)
     assert base64.b64decode(picture).startswith(b"\x89PNG")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from synthetic import build_report, journal
 
-from seqto.report.picks import MOST, pick_rows, question
+from seqto import text
+from seqto.report.picks import MOST, figures_text, pick_rows, question
 
 
 def test_at_most_four_picks_are_shown_and_no_trial_twice() -> None:
@@ -67,3 +68,13 @@ def test_a_trial_of_several_names_is_not_first_called_portable() -> None:
     row = pick_rows(report)[1]
     assert row["picks"] == ["drop_in", "portable"]
     assert row["question"].startswith("as small as int8")
+
+
+def test_the_figures_of_a_pick_are_held_out_ones_where_there_are_some() -> None:
+    report = build_report(journal(strategy="frontier", failures=0))
+    trial = next(t for t in report["trials"] if t["report_split"] is not None)
+    said = figures_text(trial)
+    assert said.split(", ")[0] == text.size(trial["size_bytes"])
+    assert f"{text.percent(trial['report_split']['loss']['value'])} (" in said
+    assert "held-out" in said
+    assert "in search" in figures_text({**trial, "report_split": None})

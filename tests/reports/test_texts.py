@@ -230,3 +230,17 @@ def test_the_picture_is_a_link_that_can_be_chosen() -> None:
     chosen = markdown.summary(report, picture="https://example.org/a b>.svg")
     assert "](<https://example.org/a%20b%3E.svg>)" in chosen
     assert "![" not in markdown.summary(report, picture="none")
+
+
+def test_the_comparison_shows_plans_of_both_runs_only_where_their_figures_differ() -> None:
+    before, after = build_report(journal()), build_report(journal())
+    console = Console(file=io.StringIO(), width=80, record=True)
+    console.print(compare.compare_table(compare.compare(before, after, margin=0.01)))
+    same = " ".join(console.export_text().split())
+    assert "loss: on held-out samples" in same
+    assert "with the same losses and sizes" in same
+    assert "trials " not in same
+    (trial,) = [t for t in after["trials"] if t["number"] == 1]
+    trial["objectives"]["size"] *= 2
+    console.print(compare.compare_table(compare.compare(before, after, margin=0.01)))
+    assert "trials 1, 1" in " ".join(console.export_text().split())

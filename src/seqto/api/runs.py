@@ -13,7 +13,7 @@ from seqto.api.outputs import write_outputs
 from seqto.api.result import Result
 from seqto.api.settings import dotted_settings, one_setup, settings_of
 from seqto.demo.run import demo_setup
-from seqto.errors import ConfigError, JournalError
+from seqto.errors import ConfigError, JournalError, SeqtoError
 from seqto.files import given_path, shown, write_file
 from seqto.publish.mlflow import check_tracker, tracked
 from seqto.record.own_files import JOURNAL, check_run_folder
@@ -107,7 +107,12 @@ def init(model: str | Path, output: str | Path, *, data: tuple[str, Any] | None 
         data = (data[0], str(Path(data[1]).resolve()))
     text = starter_config(models[0], model=given, data=data)
     write_file(path, text.encode(), error=ConfigError)
-    return describe(one_setup(settings_of(None, path, None, {}), path.parent / path.stem))
+    try:
+        return describe(one_setup(settings_of(None, path, None, {}), path.parent / path.stem))
+    except SeqtoError as error:
+        # the file stays: what it lacks is easier to mend in it than in a command
+        error.args = (f"{shown(path)} is written, but a run with it would fail: {error}",)
+        raise
 
 
 def run_tune(setup: RunSetup) -> Result:

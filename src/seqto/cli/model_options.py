@@ -84,8 +84,8 @@ def add_export(commands: Any) -> None:
     run = parser.add_argument_group("from a run folder")
     add_trial_choice(
         run,
-        pick="a name that the report shows: balanced, drop-in, small, fast, lowest-loss, "
-        "goal (default: the goal's, else balanced)",
+        pick="a name that the report shows: balanced, portable, drop-in, small, fast, "
+        "lowest-loss, goal (default: the goal's, else balanced)",
     )
     run.add_argument(
         "--exact",
@@ -149,7 +149,7 @@ def add_apply(commands: Any) -> None:
         "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write (required)"
     )
     add_trial_choice(parser)
-    add_data_options(titled_group(parser, MODEL))
+    add_data_options(titled_group(parser, MODEL), default="the run's own")
     for option in OPTIONS:
         if option.name in ("--device", "--jobs"):
             add_option(titled_group(parser, option.group), option)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from seqto.cli.option_table import MODEL, OPTIONS, OTHER, OUTPUT, Option
@@ -47,12 +49,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     add_data_options(group)
 
 
-def add_data_options(group: Any, *, labels: bool = True) -> None:
+def add_data_options(group: Any, *, labels: bool = True, default: str = "none") -> None:
     group.add_argument(
         "--data",
         metavar="DATA",
         help="a folder of pictures, an .npz file, texts (.tsv, .csv, .jsonl, .parquet, .txt), or "
-        "random:COUNT (default: none)",
+        f"random:COUNT (default: {default})",
     )
     if labels:
         group.add_argument(
@@ -67,12 +69,19 @@ def add_data_options(group: Any, *, labels: bool = True) -> None:
     )
 
 
-def add_setting_options(parser: argparse.ArgumentParser, hidden: Collection[str] = ()) -> None:
+def add_setting_options(
+    parser: argparse.ArgumentParser,
+    hidden: Collection[str] = (),
+    *,
+    defaults: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Add the options of all settings; hidden ones are taken and not listed.
 
-    A command that may be given a run folder takes the options of the run, used or not.
+    A command that may be given a run folder takes the options of the run, used or not. `defaults`
+    has those in which a command differs from the settings.
     """
-    for option in OPTIONS:
+    for setting in OPTIONS:
+        option = replace(setting, default=defaults.get(setting.name, setting.default))
         shown = option.name not in hidden
         add_option(titled_group(parser, option.group) if shown else parser, option, shown=shown)
         if option.name == "--want" and shown:

@@ -31,7 +31,8 @@ EXIT_CODES = """\
 exit codes:
   0    done
   2    bad input: one line says what is wrong and what to do
-  3    no trial meets the goal, or compare --fail-if-worse found it worse
+  3    no trial meets the goal, check found a bound exceeded, or compare
+       --fail-if-worse found the second run worse
   4    of several models some could not be tuned: one line says why for each
   130  interrupted; tune and demo continue with the same command"""
 

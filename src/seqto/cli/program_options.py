@@ -39,13 +39,15 @@ def add_push(commands: Any) -> None:
 
 
 def add_inspect(commands: Any) -> None:
-    parser = add_command(commands, "inspect", "show what a model file tells; nothing is run")
+    parser = add_command(
+        commands, "inspect", "show inputs, outputs, size and guessed task of a model; it is not run"
+    )
     parser.add_argument("model", metavar="MODEL", help="a file, or hub:OWNER/NAME")
     add_json(parser)
 
 
 def add_status(commands: Any) -> None:
-    parser = add_command(commands, "status", "show how far a run is, also of one that is running")
+    parser = add_command(commands, "status", "show how far a run is, while it is running too")
     parser.add_argument("folder", metavar="RUN", help="a run folder")
     add_json(parser)
 
@@ -74,7 +76,7 @@ def add_completion(commands: Any) -> None:
     parser = add_command(
         commands,
         "completion",
-        "print what makes a shell complete commands and options",
+        "print the script by which a shell completes commands and options",
         examples=COMPLETION_EXAMPLES,
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")

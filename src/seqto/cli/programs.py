@@ -8,6 +8,7 @@ import json
 
 from seqto import api
 from seqto.cli.mcp_server import serve
+from seqto.report.picks import figures_text
 from seqto.text import plain, size
 
 
@@ -66,9 +67,9 @@ def picks(options: argparse.Namespace) -> int:
         print(json.dumps(found))
         return 0
     for row in found:
-        print(f"trial {row['trial']}, {row['title']}: {size(row['size_bytes'])}; {row['question']}")
-        if row["given_up"]:
-            print(f"  {row['given_up']}")
+        print(f"{row['title']}: trial {row['trial']}, {figures_text(row)}")
+        for line in filter(None, (row["question"], row["given_up"], row["holds"])):
+            print(f"  {line}")
     return 0
 
 

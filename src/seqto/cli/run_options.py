@@ -45,7 +45,8 @@ def add_demo(commands: Any) -> None:
     parser = add_command(
         commands, "demo", "tune an embedded model, without a download", usage="[options]"
     )
-    add_setting_options(parser, hidden=("--output-name",))
+    # those of demo/run.py
+    add_setting_options(parser, hidden=("--output-name",), defaults={"--max-minutes": "1.5"})
     _add_mlflow(output_group(parser, "run folder", default="seqto-demo"))
 
 
@@ -82,14 +83,14 @@ def add_report(commands: Any) -> None:
 
 
 def add_compare(commands: Any) -> None:
-    parser = add_command(commands, "compare", "compare two runs")
+    parser = add_command(commands, "compare", "compare the recommended models of two runs")
     parser.add_argument("before", metavar="BEFORE", help="a run folder; its journal is enough")
     parser.add_argument("after", metavar="AFTER", help="the run folder to compare with it")
     parser.add_argument(
         "--fail-if-worse",
         type=float,
         metavar="MARGIN",
-        help="exit code 3 when it is worse by more than this (default: never)",
+        help="exit code 3 where AFTER is worse by more than this share, e.g. 0.02 (default: never)",
     )
     parser.add_argument(
         "--page",
@@ -104,5 +105,5 @@ def add_serve(commands: Any) -> None:
     parser = add_command(commands, "serve", "serve the live page of a run, or of a folder of runs")
     parser.add_argument("folder", metavar="FOLDER", help="a run folder, or one with several")
     parser.add_argument(
-        "--port", type=int, default=0, metavar="N", help="0: any free one (default: 0)"
+        "--port", type=int, default=0, metavar="N", help="port; 0: any free port (default: 0)"
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from seqto.records import Json
-from seqto.report import wording
+from seqto.report import portability, wording
 from seqto.report.markdown import escape
 from seqto.selection.recommend import title_of
 from seqto.text import milliseconds, percent, plain, size, times
@@ -51,9 +51,9 @@ def model_card(
     lines += [f"# {escape(name)}, quantized", ""]
     lines += [_sentence(wording.measured_sentence(report, trial)), ""]
     if figure:
-        lines += [f"![Changed answers against size of all trials of the run]({figure})", ""]
+        lines += [f"![The front: changed answers against size]({figure})", ""]
     lines += ["## Figures", "", *_figures(report, trial), ""]
-    lines += ["## Measured on", "", *_measured_on(report), ""]
+    lines += ["## Measured on", "", *_measured_on(report, trial), ""]
     lines += ["## What was kept in float, and why", "", *_kept_float(report, trial), ""]
     lines += ["## Files", "", *_files(files), ""]
     lines += ["## Make it again", "", *_commands(report, trial, pick)]
@@ -170,7 +170,7 @@ def _figures(report: Report, trial: Json) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
-def _measured_on(report: Report) -> list[str]:
+def _measured_on(report: Report, trial: Json) -> list[str]:
     environment, device = report["environment"], report["device"]
     data = report["data"]
     lines = [f"- device: {escape(device.get('name') or device.get('kind') or 'unknown')}"]
@@ -182,7 +182,8 @@ def _measured_on(report: Report) -> list[str]:
     splits = ", ".join(f"{name} {count}" for name, count in (data.get("splits") or {}).items())
     lines.append(f"- data: {escape(data.get('kind') or 'unknown')}; samples: {escape(splits)}")
     products = wording.int8_products(report)
-    return [*lines, *([f"- {escape(products, width=160)}"] if products else [])]
+    holds = portability.holds(trial["may_saturate"])
+    return [*lines, *(f"- {escape(text, width=400)}" for text in (products, holds) if text)]
 
 
 def _kept_float(report: Report, trial: Json) -> list[str]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Report = Mapping[str, Any]
 
+SHOWN_PLANS = 10  # that both runs measured, with other figures
+
 
 def compare(before: Report, after: Report, *, margin: float) -> Json:
     """The balanced model of `after` against that of `before`.
@@ -40,6 +42,7 @@ def compare(before: Report, after: Report, *, margin: float) -> Json:
         "margin": margin,
         "before": _who(before, old),
         "after": _who(after, new),
+        "held_out": unseen,
         "rows": rows,
         "same_plans": _same_plans(before, after),
         "worse": worse,
@@ -67,7 +70,7 @@ def verdict_sentence(result: Mapping[str, Any]) -> str:
 
 
 def compare_table(result: Mapping[str, Any]) -> Table:
-    """The three figures, then the plans that both runs measured."""
+    """The figures of the recommended trials, then the plans whose figures changed."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -83,13 +86,31 @@ def compare_table(result: Mapping[str, Any]) -> Table:
         cells = [row["objective"], row["text_before"], row["text_after"], row["text_change"]]
         mark = {True: "worse", False: "ok", None: "–"}[row["worse"]]
         table.add_row(*map(Text, cells), Text(mark, style="bold red" if row["worse"] else ""))
-    for pair in result["same_plans"][:10]:
-        cells = [f"plan {pair['key'][:8]}", _plan_text(pair["before"]), _plan_text(pair["after"])]
+    # a plan that both runs measured, with other figures: that is not the search's doing
+    both = result["same_plans"]
+    changed = [p for p in both if _plan_text(p["before"]) != _plan_text(p["after"])]
+    for pair in changed[:SHOWN_PLANS]:
+        numbers = pair["before"]["trial"], pair["after"]["trial"]
+        cells = ["trials {}, {}".format(*numbers)]
+        cells += [_plan_text(pair["before"]), _plan_text(pair["after"])]
         table.add_row(*map(Text, cells), "", "", style="dim")
-    extra = len(result["same_plans"]) - 10
-    if extra > 0:
-        table.caption = f"and {extra} more plans that both runs measured"
+    table.caption = Text(_caption(result, len(both), len(changed)))
     return table
+
+
+def _caption(result: Mapping[str, Any], both: int, changed: int) -> str:
+    """Whose samples the losses are of, and what the plans that both runs measured say."""
+    samples = "held-out samples" if result["held_out"] else "samples of the search"
+    text = f"loss: on {samples}"
+    if not both:
+        return text
+    plans = "1 plan was" if both == 1 else f"{both} plans were"
+    text += f"; {plans} measured in both runs"
+    if not changed:
+        return f"{text}, with the same losses and sizes"
+    shown = min(changed, SHOWN_PLANS)
+    text += f", {changed} of them with other figures on the samples of the search"
+    return f"{text}; the last {'row' if shown == 1 else f'{shown} rows'}"
 
 
 def _compared(before: Report, after: Report) -> list[str]:
@@ -166,7 +187,7 @@ def _figures(trial: Json) -> Json:
 
 
 def _plan_text(side: Json) -> str:
-    return f"{side['trial']}: {LOSS.text(side['loss'])}, {SIZE.text(side['size'])}"
+    return f"{LOSS.text(side['loss'])}, {SIZE.text(side['size'])}"
 
 
 def _notes(before: Report, after: Report) -> list[str]:

@@ -149,8 +149,9 @@ def _same_plans(result: Mapping[str, Any]) -> str:
         for pair in pairs[:50]
     ]
     return (
-        "<section><h2>Plans that both runs measured</h2><p class='hint'>What differs here is not "
-        f"the search's doing.</p><details><summary>{len(rows)} of {len(pairs)} plans</summary>"
+        "<section><h2>Plans that both runs measured</h2><p class='hint'>Losses on the samples of "
+        "the search. What differs here is not the search's doing.</p><details>"
+        f"<summary>{len(rows)} of {len(pairs)} plans</summary>"
         f"{_table(['plan', *SIDES], rows, label='Plans of both runs')}</details></section>"
     )
 

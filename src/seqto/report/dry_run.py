@@ -17,6 +17,7 @@ from seqto.errors import DeviceError, ModelError
 from seqto.model import compare as model_compare
 from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION, Json, Layer
+from seqto.report.columns import layers_text
 from seqto.search.choices import Choices
 from seqto.search.strategy import Need
 from seqto.study.bundles import SEQUENCE, device_for
@@ -115,7 +116,7 @@ def describe(setup: RunSetup) -> DryRun:
             "report": data.report,
         },
         menu=tuple(sorted({str(s) for schemes in menu.values() for s in schemes})),
-        not_offered=tuple(f"{r.what}, {r.reason} ({len(r.layers)} layers)" for r in refusals),
+        not_offered=tuple(f"{r.what}, {r.reason} ({layers_text(r.layers)})" for r in refusals),
         trials=trials,
         seconds=seconds,
         disk_bytes=rows * sample_bytes + 3 * prepared.proto.ByteSize(),

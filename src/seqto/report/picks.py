@@ -128,6 +128,17 @@ def given_up(
     return f"{percent(loss['value'])} {noun} for {_won_from_float(trial, baseline)}"
 
 
+def figures_text(row: Mapping[str, Any]) -> str:
+    """Return the figures of a row that has its trial's: '182.3 kB, 0.8 % changed (held-out), …'."""
+    loss, unseen = wording.held_out(row)
+    parts = [size(row["size_bytes"])]
+    if loss is not None:
+        parts.append(f"loss {wording.interval(loss)} {'held-out' if unseen else 'in search'}")
+    if row["latency_ms"]:
+        parts.append(wording.speed(row["latency_ms"]))
+    return ", ".join(parts)
+
+
 def _less(other: Json, trial: Json) -> float:
     """Return the share of answers that the other one changes less, on the samples of both."""
     ours, theirs = wording.held_out(trial), wording.held_out(other)

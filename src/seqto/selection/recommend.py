@@ -70,8 +70,8 @@ def pick_named(name: str, picks: Mapping[str, int]) -> str:
         if wanted in (_plain_name(pick), _plain_name(title_of(pick))):
             return pick
     titles = [title_of(pick) for pick in picks]
-    known = f"there is {', '.join(titles)}" if titles else "no trial succeeded"
-    raise ConfigError(f"no recommendation {name!r}{nearest(name, titles)} in this run ({known})")
+    known = f"its picks are {', '.join(titles)}" if titles else "no trial succeeded"
+    raise ConfigError(f"this run has no pick {name!r}{nearest(name, titles)} ({known})")
 
 
 def _plain_name(name: str) -> str:

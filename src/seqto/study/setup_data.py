@@ -103,8 +103,8 @@ def data_source(settings: Settings, fetched: Fetched, given: Any, *, task: Task)
         if chosen:
             what = f"data has both {' and '.join(list(chosen)[:2])}"
         raise ConfigError(
-            f"{what}: set one of data.images, data.arrays, data.texts, data.pairs, data.dataset, "
-            "data.random"
+            f"{what}: give --data, or one of the settings data.images, data.arrays, data.texts, "
+            "data.pairs, data.dataset, data.random"
         )
     ((kind, value),) = chosen.items()
     plugin = plugins.find(plugins.DATA, kind)

@@ -146,7 +146,7 @@ def test_a_name_that_is_no_repository_is_refused(done: Done, repo: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["--pick", "smallish"], "no recommendation"), (["--trial", "99"], "99")]
+    ("words", "said"), [(["--pick", "smallish"], "no pick"), (["--trial", "99"], "99")]
 )
 def test_a_trial_that_is_not_there_is_refused(
     done: Done, hub: FakeHub, words: list[str], said: str

@@ -290,7 +290,7 @@ def test_a_batch_that_one_input_fixes_is_that_of_all() -> None:
     ("shapes", "words"),
     [
         (([1, 6], [2, 3]), ("'x0'", "'x1'", "first axis")),
-        ((["n", 6], []), ("'x1'", "single number", "constant")),
+        (([4, 6], []), ("'x1'", "no axis of samples", "batch of 1")),
     ],
 )
 def test_inputs_that_cannot_be_stacked_are_refused(shapes: Any, words: Sequence[str]) -> None:

@@ -269,15 +269,21 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input of the model; the first axis is the batch, None is a size that is left open."""
+    """One input of the model; the first axis is the batch, None is a size that is left open.
+
+    A `whole` input has no axis of samples (a state, a single number): the model takes its shape
+    without the first axis, and samples run one by one.
+    """
 
     name: str
     shape: tuple[int | None, ...]
     dtype: str = "float32"
+    whole: bool = False
 
     def to_json(self) -> Json:
-        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+        found: Json = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+        return {**found, "whole": True} if self.whole else found
 
     @classmethod
     def from_json(cls, data: Json) -> InputSpec:
-        return cls(data["name"], tuple(data["shape"]), data["dtype"])
+        return cls(data["name"], tuple(data["shape"]), data["dtype"], data.get("whole", False))

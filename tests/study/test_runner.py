@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -45,6 +45,7 @@ class Record:
 
 class Store:
     fixed_batch = run_rows = ragged = None
+    data: ClassVar[dict[str, Any]] = {}
 
     def rows(self, _split: str) -> int:
         return ROWS

@@ -81,6 +81,8 @@ def test_a_config_for_a_folder_of_pictures_fits_the_models_input(
         tmp_path / "net.onnx", tmp_path / "own.toml", data=("images", str(tmp_path / "pictures"))
     )
     assert described.samples["there"] == 12
+    assert described.all_outputs == (len(model.graph.output) > 1)
+    assert ("judged outputs: all" in str(described)) == described.all_outputs
     table = tomllib.loads((tmp_path / "own.toml").read_text())["data"]["preprocess"]
     assert {key: table[key] for key in wanted} == wanted
 

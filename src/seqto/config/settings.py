@@ -134,6 +134,16 @@ class DataSettings:
             "multi-label, dense: arrays"
         },
     )
+    constants: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"help": "model input = number or lists: the same for every sample"},
+    )
+    states: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "model input = output of the float model that feeds it for the next sample"
+        },
+    )
     settings: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "the data source's own keys"}
     )

@@ -300,12 +300,12 @@ def _cast(row: Array, dtype: np.dtype[np.generic], name: str) -> Array:
         raise InputMismatchError(
             f"input {name!r} takes {dtype}, the data are {row.dtype}: convert them"
         )
-    cast = np.ascontiguousarray(row, dtype=dtype)
+    cast = np.ascontiguousarray(row, dtype=dtype).reshape(row.shape)  # 0 axes stay 0
     if dtype.kind in "iu" and not np.array_equal(cast, row):
         raise DataError(f"input {name!r} has values that do not fit into {dtype}")
     if dtype.kind == "f" and np.isnan(cast).any():
         raise DataError(f"input {name!r} has values that are not a number")
-    return cast.reshape(row.shape)
+    return cast
 
 
 def _check_shape(spec: InputSpec, got: tuple[int, ...], preprocess: Preprocess | None) -> None:

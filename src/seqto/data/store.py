@@ -261,7 +261,13 @@ class SampleStore:
         missing = max(0, (self.fixed_batch or 0) - count) if count else 0
         if missing:
             out = {k: np.concatenate([x, *([x[-1:]] * missing)]) for k, x in out.items()}
-        return Batch(out, count)
+        whole = [spec.name for spec in self.inputs if spec.whole]
+        if not whole:
+            return Batch(out, count)
+        # no axis of samples: one sample at a time, as `fixed_batch` says
+        fed = rows_fed(out)
+        shown = {k: np.asarray(x[0]) if k in whole else x for k, x in out.items()}
+        return Batch(shown, count, fed=fed)
 
     def picture(self, split: str, row: int) -> NDArray[np.uint8] | None:
         """Return a sample as the pixels that the model sees, H×W×3 or H×W; None: no picture."""

@@ -27,16 +27,22 @@ class Batch(dict[str, "Array"]):
         *,
         lengths: NDArray[np.int64] | None = None,
         ids: str = "",
+        fed: int | None = None,
     ) -> None:
         super().__init__(feeds)
         self.rows, self.lengths, self.ids = rows, lengths, ids
+        self.fed = fed  # samples and copies, where the first input does not have them as rows
 
     def with_feeds(self, more: Mapping[str, Array]) -> Batch:
         """Return the same samples with further feeds."""
-        return Batch({**self, **more}, self.rows, lengths=self.lengths, ids=self.ids)
+        own = {"lengths": self.lengths, "ids": self.ids, "fed": self.fed}
+        return Batch({**self, **more}, self.rows, **own)  # type: ignore[arg-type]
 
 
 def rows_fed(feeds: Mapping[str, Array]) -> int:
+    """Return the rows that the model gets, with the copies that fill a fixed batch."""
+    if isinstance(feeds, Batch) and feeds.fed is not None:
+        return feeds.fed
     return len(next(iter(feeds.values())))
 
 

@@ -275,7 +275,45 @@ def input_specs(proto: Any) -> tuple[InputSpec, ...]:
     What flows between a bundle's components has axes of its own: samples are not stacked there.
     """
     specs = declared_inputs(proto)
-    return tuple(specs) if components_of(proto) else _of_one_batch(specs)
+    if components_of(proto):
+        return tuple(specs)
+    states = {s.name for s in specs if _is_state(s, specs, proto)}
+    if not states:
+        return _of_one_batch(specs)
+    stacked = _of_one_batch([s for s in specs if s.name not in states])
+    if any(s.shape[0] not in (None, 1) for s in stacked):
+        raise ModelError(
+            f"input {min(states)!r} has no axis of samples, but others take {stacked[0].shape[0]} "
+            "at once: export the model for a batch of 1"
+        )
+    shapes = {s.name: (1, *s.shape[1:]) for s in stacked} | {
+        s.name: (1, *s.shape) for s in specs if s.name in states
+    }
+    return tuple(InputSpec(s.name, shapes[s.name], s.dtype, s.name in states) for s in specs)
+
+
+def _is_state(spec: InputSpec, specs: list[InputSpec], proto: Any) -> bool:
+    """Whether an input has no axis of samples in front: a single number, or a state.
+
+    A state comes back as an output of the same form. Its first axis is fixed (layers, directions)
+    where other inputs have another first axis, and the batch is one of its later axes.
+    """
+    if not spec.shape:
+        return len(specs) > 1
+    first, *later = spec.shape
+    others = [s.shape[0] for s in specs if s.shape and s.name != spec.name]
+    if first in (None, 1) or first in others or not others:
+        return False
+    if not any(side in (None, 1) for side in later):
+        return False
+    return any(_same_form(spec.shape, value) for value in proto.graph.output)
+
+
+def _same_form(shape: tuple[int | None, ...], value: Any) -> bool:
+    sides = [int(d.dim_value) or None for d in value.type.tensor_type.shape.dim]
+    return len(sides) == len(shape) and all(
+        a is None or b is None or a == b for a, b in zip(shape, sides, strict=True)
+    )
 
 
 def declared_inputs(proto: Any) -> list[InputSpec]:

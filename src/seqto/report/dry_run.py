@@ -23,7 +23,9 @@ from seqto.search.strategy import Need
 from seqto.study.bundles import SEQUENCE, device_for
 from seqto.study.make_space import mode_of, offered_menu
 from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
+from seqto.study.setup_data import fed_data
 from seqto.study.workspace import judged_output
+from seqto.tasks.task import judges_one_output
 
 SHOWN = 30  # layers that are listed for people
 
@@ -39,6 +41,7 @@ class DryRun:
     task: str | None  # a sentence on how the task was guessed; None: it was given
     judged_output: str
     outputs: int
+    all_outputs: bool  # the task reads all of them, not the judged one alone
     strategy: str
     mode: str
     device: str
@@ -59,7 +62,9 @@ class DryRun:
         lines = [
             f"{self.model}: {len(self.layers)} layers, {weighted} with weights, opset {self.opset}",
             *([f"task: {self.task}"] if self.task else []),
-            f"judged output: {self.judged_output!r} of {self.outputs}",
+            f"judged outputs: all {self.outputs}"
+            if self.all_outputs
+            else f"judged output: {self.judged_output!r} of {self.outputs}",
             f"strategy {self.strategy}, mode {self.mode}, device {self.device}, "
             f"objectives {', '.join(self.objectives)}",
             f"samples: {self.samples['there']} there; calibration {self.samples['calibration']}, "
@@ -105,6 +110,9 @@ def describe(setup: RunSetup) -> DryRun:
         task=setup.guess.sentence if setup.guess else None,
         judged_output=judged.name,
         outputs=judged.count,
+        all_outputs=judged.count > 1
+        and not judges_one_output(setup.task)
+        and settings.task.output is None,
         strategy=settings.search.strategy,
         mode=mode_of(settings, prepared.layers),
         device=setup.device.name,
@@ -142,7 +150,7 @@ def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[floa
     batch = inputs[0].shape[0] or 1
     with tempfile.TemporaryDirectory(prefix="seqto-") as scratch:
         store = SampleStore.build(
-            setup.data,
+            fed_data(setup.data, inputs, settings=setup.settings, fetched=setup.fetched),
             Path(scratch),
             splits={CALIBRATION: list(range(min(batch, len(setup.data))))},
             inputs=inputs,

@@ -24,6 +24,7 @@ from seqto.records import EVALUATION, REPORT, Json, Latency, Measurement
 from seqto.selection.goal import Goal, misses
 from seqto.study.open_executor import worker_setup
 from seqto.study.setup import RunSetup
+from seqto.study.setup_data import fed_data
 from seqto.study.timing import latency_from
 from seqto.study.workspace import Workspace, prepare_model, task_for
 from seqto.tasks import scoring
@@ -50,7 +51,7 @@ def check_model(setup: RunSetup, model: Path, *, scratch: Path) -> Checked:
     """Run both models on all samples of the data, on the device; nothing is calibrated."""
     prepared = prepare_model(setup, scratch)
     store = SampleStore.build(
-        setup.data,
+        fed_data(setup.data, prepared.inputs, settings=setup.settings, fetched=setup.fetched),
         scratch / "samples",
         splits={REPORT: range(len(setup.data))},
         inputs=prepared.inputs,

@@ -149,6 +149,13 @@ class PlanRunner:
                 f"Of the model's {self.judged.count} outputs {self.judged.name!r} is judged; "
                 "task.output chooses another."
             )
+        fed = self.store.data.get("fed") or {}
+        if fed:
+            named = ", ".join(f"{name} = {value}" for name, value in fed.items())
+            parts.append(
+                f"Inputs that samples do not bring: {named} (data.constants; data.states feeds an "
+                "input from an output)."
+            )
         if parts and not self.record.state.has_finding(TASK):
             self.record.append(events.Finding(TASK, " ".join(parts)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from seqto.data.masks import Masks
 from seqto.data.pictures import NO_LABELS, Pictures
 from seqto.data.preprocess import Preprocess
 from seqto.data.presets import from_settings
+from seqto.data.states import with_states
 from seqto.errors import ConfigError, nearest
 from seqto.model.sources.source import Fetched
-from seqto.records import Json
+from seqto.records import InputSpec, Json
 from seqto.study.build_plugins import refuse_unused, typed_field, with_fields
 from seqto.study.bundles import sample_inputs
 from seqto.tasks.task import LabelledTask, Task
@@ -120,12 +122,21 @@ def data_source(settings: Settings, fetched: Fetched, given: Any, *, task: Task)
     return source
 
 
+def fed_data(
+    source: Data, inputs: Sequence[InputSpec], *, settings: Settings, fetched: Fetched
+) -> Data:
+    """Return the data with the constants and states that settings name, as the model takes them."""
+    own = settings.data
+    path = Path(fetched.path)
+    return with_states(source, inputs, path, constants=own.constants, states=own.states)
+
+
 def _program_fields(plugin: Any, settings: Settings, fetched: Fetched, *, task: Task) -> Json:
     """Return the fields of a data source that follow from the model and other settings."""
     names = {f.name for f in dataclasses.fields(plugin)} if dataclasses.is_dataclass(plugin) else ()
     values: Json = {}
     if "specs" in names:
-        values["specs"] = sample_inputs(fetched)
+        values["specs"] = tuple(s for s in sample_inputs(fetched) if not s.whole)
     if "classes" in names:
         values["classes"] = tuple(getattr(task, "labels", None) or ())
     if "columns" in names and settings.data.columns is not None:

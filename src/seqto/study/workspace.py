@@ -38,6 +38,7 @@ from seqto.model.wiring import DECODER
 from seqto.records import CALIBRATION, EVALUATION, LABELLED, Json, Layer
 from seqto.study.bundles import SEQUENCE
 from seqto.study.setup import RunSetup, calibration_methods
+from seqto.study.setup_data import fed_data
 from seqto.tasks.task import ModelTask, Task, judges_one_output
 from seqto.transforms.transform import (
     BIAS_CORRECTION,
@@ -115,7 +116,7 @@ def build_store(
         source = WithLabelled(setup.data, setup.labelled)
         rows = {**rows, LABELLED: range(len(setup.data), len(source))}
     return SampleStore.build(
-        source,
+        fed_data(source, prepared.inputs, settings=setup.settings, fetched=setup.fetched),
         folder,
         splits={CALIBRATION: rows[CALIBRATION]} if calibration_only else rows,
         inputs=prepared.inputs if setup.wiring is None else (SEQUENCE,),

@@ -78,3 +78,32 @@ def test_the_figures_of_a_pick_are_held_out_ones_where_there_are_some() -> None:
     assert f"{text.percent(trial['report_split']['loss']['value'])} (" in said
     assert "held-out" in said
     assert "in search" in figures_text({**trial, "report_split": None})
+
+
+def test_a_pick_beyond_the_tolerated_loss_is_not_said_to_be_within_it() -> None:
+    report = build_report(journal(strategy="frontier", failures=0))
+    trial = dict(report["trials"][1])
+    trial["loss"] = {**trial["loss"], "value": 0.442}
+    assert "though not within 2.5 %" in question(report, "balanced", trial)
+    trial["loss"] = {**trial["loss"], "value": 0.02}
+    trial["report_split"] = {"loss": {**trial["loss"], "value": 0.031}}
+    assert question(report, "small", trial).endswith("in search (3.1 % held-out)")
+    trial["report_split"] = None
+    assert question(report, "small", trial).endswith("within 2.5 % changed answers")
+
+
+def test_losses_that_differ_by_less_than_is_shown_are_nearly_the_same() -> None:
+    report = build_report(journal(strategy="frontier", failures=0))
+    for number, loss in ((1, 0.0110), (2, 0.0112)):
+        row = report["trials"][number]
+        row.update(size_bytes=300_000 - number, report_split=None, latency_ms=None)
+        row["loss"] = {**row["loss"], "value": loss}
+    report["recommended"] = {"balanced": 2, "drop_in": 1}
+    said = {row["picks"][0]: row["given_up"] for row in pick_rows(report)}
+    assert said["balanced"].startswith("nearly the same changed answers as drop-in for ")
+
+
+def test_what_cannot_be_counted_is_least_and_not_fewest() -> None:
+    report = build_report(journal())
+    report["output"] = {"changed": "mask area"}
+    assert question(report, "drop_in").endswith("least changed mask area")

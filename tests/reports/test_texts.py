@@ -11,7 +11,7 @@ from rich.console import Console
 from synthetic import EVIL_NAMES, build_report, journal
 
 from seqto.errors import ConfigError
-from seqto.report import compare, csv_file, html_page, markdown, terminal, wording
+from seqto.report import compare, csv_file, html_page, markdown, terminal, warnings, wording
 from seqto.text import shorten
 
 
@@ -244,3 +244,20 @@ def test_the_comparison_shows_plans_of_both_runs_only_where_their_figures_differ
     trial["objectives"]["size"] *= 2
     console.print(compare.compare_table(compare.compare(before, after, margin=0.01)))
     assert "trials 1, 1" in " ".join(console.export_text().split())
+
+
+def test_a_small_loss_and_its_interval_have_the_same_digits() -> None:
+    assert (
+        wording.interval({"value": 0.0008, "low": 0.0004, "high": 0.0012}) == "0.08 % (0.04–0.12)"
+    )
+
+
+def test_a_run_without_a_trial_within_the_tolerated_loss_warns() -> None:
+    report = build_report(journal(strategy="frontier"))
+    assert not any("tolerated loss" in w for w in warnings.warnings(report))
+    for trial in report["trials"]:
+        if trial["loss"] is not None:
+            trial["loss"] = {**trial["loss"], "value": 0.442}
+    (said,) = [w for w in warnings.warnings(report) if "tolerated loss" in w]
+    assert "tolerated loss of 2.5 % changed answers" in said
+    assert "44.2 % in search" in said

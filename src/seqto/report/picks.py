@@ -20,7 +20,6 @@ from seqto.selection.recommend import (
     PORTABLE,
     PRACTICAL,
     SMALL,
-    TOLERANCE,
     title_of,
 )
 from seqto.selection.speed import Speed, ends, speed_of
@@ -57,7 +56,7 @@ def pick_rows(report: Report) -> list[Json]:
                 "trial": number,
                 "picks": picks,
                 "title": ", ".join(title_of(pick) for pick in picks),
-                "question": question(report, picks[0]),
+                "question": question(report, picks[0], trial),
                 "shown": number in in_front,
                 "given_up": "" if trial is None else given_up(report, trial, shown, trials),
                 "holds": "" if trial is None else portability.holds(trial["may_saturate"]),
@@ -78,12 +77,12 @@ def _matched(report: Report, number: int, others: Collection[int]) -> bool:
     return False
 
 
-def question(report: Report, pick: str) -> str:
-    """Return the question that a pick answers."""
+def question(report: Report, pick: str, trial: Json | None = None) -> str:
+    """Return the question that a pick answers; `trial` is the one that was picked."""
     noun = wording.changed_noun(report)
-    tolerated = report["settings"].get("search", {}).get("tolerance", TOLERANCE)
-    within = f"within {percent(tolerated)} {noun}"
-    fewest = f"{'lowest' if noun == RELATIVE_ERROR else 'fewest'} {noun}"
+    within = _within(report, trial)
+    least = "lowest" if noun == RELATIVE_ERROR else "fewest" if noun.endswith("s") else "least"
+    fewest = f"{least} {noun}"
     return {
         GOAL: f"what you asked for: {wording.goal_text(report)}",
         BALANCED: f"the best compromise of {_listed(report)}, {within}",
@@ -95,6 +94,23 @@ def question(report: Report, pick: str) -> str:
         "size": "the smallest file, whatever it loses",
         "latency": "the fastest, whatever it loses",
     }.get(pick, f"{title_of(pick)}, whatever it loses")
+
+
+def _within(report: Report, trial: Json | None) -> str:
+    """'within 2.5 % changed answers', as far as that is true of the trial.
+
+    Trials are picked by the samples of the search; on held-out ones they may lose more.
+    """
+    tolerated, noun = wording.tolerance(report), wording.changed_noun(report)
+    limit = f"{percent(tolerated)} {noun}"
+    if trial is None or trial["loss"] is None:
+        return f"within {limit}"
+    if trial["loss"]["value"] > tolerated:
+        return f"though not within {limit}"
+    loss, unseen = wording.held_out(trial)
+    if unseen and loss is not None and loss["value"] > tolerated:
+        return f"within {limit} in search ({percent(loss['value'])} held-out)"
+    return f"within {limit}"
 
 
 def _listed(report: Report) -> str:
@@ -114,7 +130,10 @@ def given_up(
     if others:
         rival = min(others, key=lambda o: _less(o, trial))
         name = title_of(titles[rival["number"]][0])
-        more = f"{_less(rival, trial) * 100:.1f} points more {noun} than {name}"
+        points = f"{_less(rival, trial) * 100:.1f}"
+        more = f"{points} points more {noun} than {name}"
+        if float(points) == 0.0:
+            more = f"nearly the same {noun} as {name}"
         won = _won(trial, rival)
         if won:
             return f"{more} for {won}"

@@ -10,10 +10,12 @@ from seqto.record.events import WARM_START
 from seqto.report.wording import (
     best_pick,
     both_ms,
+    changed_noun,
     held_out,
     is_random,
     recommended_trial,
     task_guess,
+    tolerance,
     trial_of,
 )
 from seqto.selection.objectives import OBJECTIVES
@@ -46,6 +48,7 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
             f"No trial has a figure for {' and '.join(missing)}: the front and the "
             "recommendation leave it out."
         )
+    found += _beyond_tolerance(report)
     found += _slower(report)
     found += _held_out_differs(report)
     unreadable = report["data"].get("unreadable") or []
@@ -90,6 +93,21 @@ def _failed_step(step: Mapping[str, Any]) -> str:
     failure = step["failure"]
     why = shorten(failure["message"].strip().splitlines()[0] if failure["message"] else "", 160)
     return f"{what}{whose} failed ({plain(failure['stage'])}): {why}; it is not tried again."
+
+
+def _beyond_tolerance(report: Mapping[str, Any]) -> list[str]:
+    """Say that no trial is within the tolerated loss; a goal has a sentence of its own."""
+    trial = recommended_trial(report)
+    limit = tolerance(report)
+    if report["goal"] or trial is None or trial["loss"] is None or trial["loss"]["value"] <= limit:
+        return []
+    if any(t["loss"] and t["loss"]["value"] <= limit for t in report["trials"] if not t["error"]):
+        return []
+    noun = changed_noun(report)
+    return [
+        f"No trial is within the tolerated loss of {percent(limit)} {noun} (search.tolerance): the "
+        f"recommended one has {percent(trial['loss']['value'])} in search."
+    ]
 
 
 def _slower(report: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from seqto.record.trial import main_score
 from seqto.records import Json, ScoreKind
 from seqto.selection.goal import FIGURES, Goal
-from seqto.selection.recommend import BALANCED, GOAL, title_of
+from seqto.selection.recommend import BALANCED, GOAL, TOLERANCE, title_of
 from seqto.selection.speed import Speed, ends, is_wide, speed_of
 from seqto.tasks.task import RELATIVE_ERROR
 from seqto.text import milliseconds, percent, plain, shorten, times
@@ -33,6 +33,11 @@ def best_pick(report: Mapping[str, Any]) -> str | None:
 def recommended_trial(report: Mapping[str, Any]) -> Json | None:
     pick = best_pick(report)
     return None if pick is None else trial_of(report, report["recommended"][pick])
+
+
+def tolerance(report: Mapping[str, Any]) -> float:
+    """Return the tolerated loss of the run's last call."""
+    return float(report["settings"].get("search", {}).get("tolerance", TOLERANCE))
 
 
 def held_out(trial: Mapping[str, Any]) -> tuple[Json | None, bool]:
@@ -182,7 +187,8 @@ def interval(loss: Mapping[str, Any] | None) -> str:
     """'1.3 % (0.6–2.9)'."""
     if loss is None:
         return "–"
-    digits = 0 if loss["value"] >= 0.1 else 1
+    # as many as the value itself has
+    digits = 0 if loss["value"] >= 0.1 else 2 if 0 < loss["value"] < 0.001 else 1
     low, high = (f"{loss[k] * 100:.{digits}f}" for k in ("low", "high"))
     return f"{percent(loss['value'])} ({low}–{high})"
 
@@ -243,7 +249,8 @@ def measured_sentence(report: Mapping[str, Any], trial: Mapping[str, Any], *, wh
     parts += labelled_scores(trial)[:1]
     kept = len(trial["excluded"])
     layers = sum(row["quantizable"] for row in report["model"]["layers"])
-    what = f"keeps {kept} of {layers} layers float" if kept else f"quantizes all {layers} layers"
+    count = f"all {layers}" if kept == layers else f"{kept} of {layers}"
+    what = f"keeps {count} layers float" if kept else f"quantizes all {layers} layers"
     halves = sum(trial["plan"].get(name) == "fp16" for name in trial["excluded"])
     if halves:
         what += f", {halves if halves < kept else 'all'} of them stored as fp16"

@@ -61,7 +61,7 @@ const figure = (x) =>
   x === null || x === undefined ? NONE : x !== 0 && Math.abs(x) < 1e-3 ? x.toExponential(0) : String(+x.toPrecision(2));
 
 const interval = (loss) =>
-  loss ? percent(loss.value) + " (" + [loss.low, loss.high].map((v) => (v * 100).toFixed(1)).join("–") + ")" : NONE;
+  loss ? percent(loss.value) + " (" + [loss.low, loss.high].map((v) => (v * 100).toFixed(loss.value > 0 && loss.value < 0.001 ? 2 : 1)).join("–") + ")" : NONE;
 
 // How a figure of each format is drawn (scale, unit) and written.
 const FORMATS = {

@@ -10,7 +10,9 @@ calibration pictures and judged by the same task on the same report split and la
     static per channel   u8 activations, s8 weights
     dynamic              u8 weights
 
-Latency is the median of ratios to float, run in turn with it.
+Latency is the median of ratios to float, run in turn with it. `--parts time` times the stock files
+and the recommended models of a finished run again, all in the same rounds: a few seconds a file, on
+a machine that does nothing else. The other parts may run beside other work.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 MODELS = ("yolov8n", "fastestdet", "u2netp")
+PARTS = ("run", "stock", "time")
 CHUNK = 8  # pictures whose raw outputs are held
 STOCK = {
     "stock static per tensor, s8/s8": {"per_channel": False, "activation": "QInt8"},
@@ -46,7 +49,7 @@ STOCK = {
 def main() -> None:
     parser = zoo.parser("pictures", __doc__, models=MODELS, seeds=None)
     parser.add_argument("--max-minutes", type=float, default=60.0, help="of a run")
-    parser.add_argument("--parts", nargs="+", choices=("run", "stock"), default=["run", "stock"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
     results = zoo.Results(options.out, name="pictures", options={"set": options.set})
     for case in zoo.cases(options):
@@ -55,6 +58,8 @@ def main() -> None:
             results.put(case.name, run_row(job))
         if "stock" in options.parts:
             add_stock(job, results, case.name)
+        if "time" in options.parts:
+            add_times(job, results, case.name)
     for name in MODELS:
         if name in results.rows:
             found = [results.rows[key] for x in STOCK if (key := f"{name}: {x}") in results.rows]
@@ -106,6 +111,47 @@ def add_stock(job: RunSetup, results: zoo.Results, name: str) -> None:
             results.put(f"{name}: {kind}", {"model": kind, **found})
 
 
+def stock_file(job: RunSetup, settings: Json | None) -> Path:
+    """Where a stock model is kept until it is timed."""
+    kind = next(i for i, known in enumerate(STOCK.values()) if known == settings)
+    return job.out / f"stock-{kind}.onnx"
+
+
+def add_times(job: RunSetup, results: zoo.Results, name: str) -> None:
+    """Time the stock files and the recommended models in the same rounds as float."""
+    rows = {kind: results.rows.get(f"{name}: {kind}") for kind in STOCK}
+    models = {
+        kind: stock_file(job, STOCK[kind]).read_bytes()
+        for kind, row in rows.items()
+        if row is not None and stock_file(job, STOCK[kind]).is_file()
+    }
+    run = results.rows.get(name)
+    picked = {row["model"]: row for row in run["recommended"]} if run else {}
+    models |= {model: exported(job.out, row["trial"]) for model, row in picked.items()}
+    if not models:
+        return
+    with samples_of(job) as store:
+        found = interleaved(job, store, models, seconds=6.0)
+    for model, latency in found.items():
+        times = [latency.ratio, latency.ratio_low, latency.ratio_high]
+        if model in picked:
+            picked[model]["latency"] = times
+        else:
+            results.put(f"{name}: {model}", {**(rows[model] or {}), "latency": times})
+    if run:
+        results.put(name, run)
+
+
+def exported(out: Path, number: int) -> bytes:
+    """The file of one trial of a finished run."""
+    from seqto.api import export
+
+    with tempfile.TemporaryDirectory(prefix="picked-") as folder:
+        target = Path(folder) / "model.onnx"
+        export(out, target, trial=number)
+        return target.read_bytes()
+
+
 def stock_row(
     job: RunSetup, store: SampleStore, judges: Mapping[str, Judge], settings: Json | None
 ) -> Json:
@@ -123,8 +169,8 @@ def stock_row(
     }
     if LABELLED in judges:
         row |= score_json(judges[LABELLED].measure(model, intervals=True))
-    latency = interleaved(job, store, {"stock": model}, seconds=3.0)["stock"]
-    row["latency"] = [latency.ratio, latency.ratio_low, latency.ratio_high]
+    stock_file(job, settings).write_bytes(model)
+    row["latency"] = [None, None, None]  # until it is timed
     return row
 
 
@@ -262,6 +308,7 @@ def picks(report: Mapping[str, Any]) -> list[Json]:
                 "drops": labelled.get("score_drops", {}),
                 "latency": [latency.get(k) for k in ("ratio", "ratio_low", "ratio_high")],
                 "kept_float": len(trial["excluded"]),
+                "trial": number,
             }
         )
     return sorted(rows, key=lambda row: row["size_bytes"])

@@ -306,4 +306,8 @@ def test_outputs_that_do_not_look_like_scores_or_boxes_get_a_caution() -> None:
     assert "from -5 to 0, not from 0 to 1" in (task.check(logits) or "")
     corners = {"boxes": np.array([[[140, 70, 80, 60.0]] * 30]), "scores": np.full((1, 30, 2), 0.9)}
     assert "have no area" in (Detection("boxes-scores").check(corners) or "")
+    shares = {"boxes": np.array([[[0.1, 0.1, 0.5, 0.9]]]), "scores": np.ones((1, 1, 1))}
+    small = Detection("boxes-scores", size=(640, 640))
+    assert "set task.normalised = true" in (small.check(shares) or "")
+    assert dataclasses.replace(small, normalised=True).check(shares) is None
     assert Detection("boxes-scores", box_format="cxcywh").check(corners) is None

@@ -99,6 +99,11 @@ class Detection:
         strongest = scores if found.classes is not None else scores.max(axis=2, initial=0)
         strong = found.boxes[strongest >= self.score]
         empty = (strong[:, 2:] <= strong[:, :2]).any(axis=1)
+        if len(strong) and self.size and not self.normalised and np.abs(strong).max() <= 2:
+            return (
+                f"All strong boxes lie within 2 pixels of an input of {self.size[0]} × "
+                f"{self.size[1]}: if they are shares of it, set task.normalised = true."
+            )
         if len(strong) and empty.mean() > 0.5:
             return (
                 f"{empty.sum()} of {len(strong)} strong boxes have no area: set task.decode or "

@@ -3,7 +3,7 @@
 A level is a grid of cells of one stride with `anchors` boxes a cell. Boxes are
 
     4 numbers      distances from the cell's corner to the box's sides in strides (SCRFD, FCOS)
-    4 × bins       a distribution over 0 … bins − 1 for each distance (PicoDet, NanoDet)
+    4 × bins       a distribution over 0 … bins − 1 for each distance from the middle (PicoDet)
     with objectness  offsets of the centre and log sizes in strides (YuNet)
 
 Each level is told by its number of cells, so that heads without telling names are read too.
@@ -94,7 +94,8 @@ def decode_levels(outputs: Mapping[str, Numbers], found: Levels) -> tuple[Number
         corner = _corners(found.size, level)
         if level.objectness is None:
             sides = level.stride * _distances(box, found.bins)
-            boxes.append(np.concatenate([corner - sides[..., :2], corner + sides[..., 2:]], -1))
+            origin = corner if found.bins is None else corner + level.stride / 2
+            boxes.append(np.concatenate([origin - sides[..., :2], origin + sides[..., 2:]], -1))
         else:
             centre = corner + level.stride * box[..., :2]
             with np.errstate(over="ignore"):

@@ -9,40 +9,30 @@ last chunk is filled up with copies of its last sample and the copies' answers a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import re
 import shutil
 import socket
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seqto.devices.tvm.compile import (
-    ImportedModel,
     Recipe,
-    compiled,
-    device_error,
     own_linker,
     read_model,
     version_of,
 )
-from seqto.devices.tvm.rpc import Endpoint, Link, host_and_port, link_to
+from seqto.devices.tvm.rpc import Endpoint, host_and_port
+from seqto.devices.tvm.session import DEVICE_OF_KIND, TvmSession
 from seqto.errors import ConfigError, DeviceError, nearest
 from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.types import Arithmetic
 
-if TYPE_CHECKING:
-    from seqto.records import Array, Feeds
-
 _NO_TVM = "apache-tvm is not installed: pip install 'seqto[tvm]'"
-
-
-_DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu"}  # others have the name of their kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +128,13 @@ class Tvm:
             raise DeviceError(_NO_TVM, stage="load")
         if self.load_library and not Path(self.load_library).is_file():
             raise DeviceError(f"no runtime library {self.load_library!r}", stage="load")
-        session = TvmSession(self, read_model(model, self.dims), threads)
+        session = TvmSession(
+            read_model(model, self.dims),
+            self._recipe(),
+            endpoint=self._endpoint(),
+            chunk=self.chunk,
+            threads=threads,
+        )
         try:
             session.load()
         except BaseException:
@@ -197,7 +193,7 @@ class Tvm:
             return "compiled for another machine: give its address, or a tracker and a key"
         elif self.load_library:
             return "" if Path(self.load_library).is_file() else f"no file {self.load_library!r}"
-        elif self.kind not in _DEVICE_OF_KIND and not tvm.runtime.device(self.kind).exist:
+        elif self.kind not in DEVICE_OF_KIND and not tvm.runtime.device(self.kind).exist:
             return f"this TVM has no {self.kind} runtime, or finds no such device here"
         return ""
 
@@ -228,202 +224,3 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 def preset(name: str) -> Tvm:
     """A device by its short name; change fields with dataclasses.replace."""
     return Tvm(preset=name)
-
-
-# ------------------------------------------------------------------------------------- sessions
-
-
-@dataclass(slots=True)
-class _Program:
-    """A compiled model, and the machine that runs it on the link's current connection."""
-
-    path: Path
-    machine: Any = None
-    generation: int = -1
-
-
-class TvmSession:
-    """A model on a TVM device. Survives a lost link by loading again where it stopped."""
-
-    def __init__(self, device: Tvm, model: ImportedModel, threads: int) -> None:
-        self._device = device
-        self._model = model
-        self._threads = threads
-        self._programs: dict[int, _Program] = {}
-        self._link: Link | None = link_to(device._endpoint())
-
-    def load(self) -> None:
-        program = self._program(self._model.batch or self._device.chunk)
-        self._attempt(program, lambda remote: None, stage="load", doing="loading the model")
-
-    def run(self, feeds: Feeds) -> list[Array]:
-        import numpy as np
-
-        samples = self._samples(feeds)
-        size = self._model.batch or self._device.chunk
-        program = self._program(size)
-        parts: list[list[Array]] = []
-        for start in range(0, samples, size):
-            chunk = self._chunk(feeds, start, size=size)
-            kept = min(size, samples - start)
-            answers = self._attempt(
-                program,
-                lambda remote, chunk=chunk: self._invoke(program, remote, chunk),
-                stage="run",
-                doing=f"running samples {start} to {start + kept - 1} of {samples}",
-            )
-            if samples != size:
-                self._check_batched(answers, size)
-                answers = [a[:kept] for a in answers]
-            parts.append(answers)
-        if len(parts) == 1:
-            return parts[0]
-        return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-    def time_ms(self, feeds: Feeds) -> float:
-        """One run, timed by the device itself after a run that is not counted.
-
-        Compiled for exactly the samples given, so that a batch is timed as a batch.
-        """
-        samples = self._samples(feeds)
-        size = self._model.batch or samples
-        program = self._program(size)
-        total_s = 0.0
-        for start in range(0, samples, size):
-            chunk = self._chunk(feeds, start, size=size)
-            total_s += self._attempt(
-                program,
-                lambda remote, chunk=chunk: self._clock(program, remote, chunk),
-                stage="time",
-                doing="timing the model",
-            )
-        return total_s * 1e3
-
-    def __enter__(self) -> TvmSession:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        link, self._link = self._link, None
-        self._programs.clear()  # the machines go first: they live on the link's connection
-        if link is not None:
-            link.release()
-
-    # what happens on the far side; each of these is repeated as a whole after a lost link
-
-    def _attempt(self, program: _Program, step: Any, *, stage: str, doing: str) -> Any:
-        link = self._link
-        if link is None:
-            raise DeviceError("this TVM session is closed: open the model again", stage=stage)
-
-        def whole(remote: Any) -> Any:
-            if program.generation != link.generation:
-                try:
-                    self._upload(program, remote)
-                except Exception as error:
-                    raise _LoadFailed from error
-                program.generation = link.generation
-            if self._threads and link.threads != self._threads:
-                # 1 = the machine's big cores, TVM's own default
-                remote.get_function("runtime.config_threadpool")(1, self._threads)
-                link.threads = self._threads
-            return step(remote)
-
-        try:
-            return link.attempt(whole, stage=stage, doing=doing)
-        except DeviceError:
-            raise
-        except _LoadFailed as error:
-            raise device_error(
-                error.__cause__ or error, "load", kind=self._device.kind
-            ) from error.__cause__
-        except Exception as error:
-            raise device_error(error, stage, kind=self._device.kind) from error
-
-    def _upload(self, program: _Program, remote: Any) -> None:
-        from tvm import relax
-
-        # never the same name twice: a library that is loaded already would be taken for this
-        # one (seen: a float model's answers for a quantized one), and overwriting it is a crash
-        name = f"seqto-{uuid.uuid4().hex}.so"
-        remote.upload(bytearray(program.path.read_bytes()), name)
-        library = remote.load_module(name)
-        with contextlib.suppress(Exception):  # not every server can remove; it is mapped by now
-            remote.remove(name)
-        far = self._far(remote)
-        devices = [far] if self._on_cpu else [far, remote.cpu()]
-        program.machine = relax.VirtualMachine(library, devices)
-
-    def _invoke(self, program: _Program, remote: Any, chunk: list[Array]) -> list[Array]:
-        self._set(program, remote, chunk)
-        program.machine.invoke_stateful("main")
-        answer = program.machine.get_outputs("main")
-        answers = answer if isinstance(answer, (tuple, list)) else (answer,)
-        return [a.numpy() for a in answers]
-
-    def _clock(self, program: _Program, remote: Any, chunk: list[Array]) -> float:
-        self._set(program, remote, chunk)
-        timer = program.machine.time_evaluator(
-            "invoke_stateful", self._far(remote), number=1, repeat=1
-        )
-        return float(timer("main").results[0])
-
-    def _set(self, program: _Program, remote: Any, chunk: list[Array]) -> None:
-        import tvm
-
-        far = self._far(remote)
-        program.machine.set_input("main", *(tvm.runtime.tensor(a, far) for a in chunk))
-
-    def _far(self, remote: Any) -> Any:
-        return remote.device(_DEVICE_OF_KIND.get(self._device.kind, self._device.kind))
-
-    @property
-    def _on_cpu(self) -> bool:
-        return self._device.kind in _DEVICE_OF_KIND
-
-    # chunks
-
-    def _program(self, size: int) -> _Program:
-        if size not in self._programs:
-            self._programs[size] = _Program(
-                compiled(self._device._recipe(), self._model, size=size)
-            )
-        return self._programs[size]
-
-    def _samples(self, feeds: Feeds) -> int:
-        missing = [name for name in self._model.shapes if name not in feeds]
-        if missing:
-            raise DeviceError(f"no values for the input {missing[0]!r}", stage="run")
-        counts = {len(feeds[n]) for n in self._model.shapes if self._model.batched(n)}
-        if len(counts) > 1 or 0 in counts:
-            raise DeviceError(f"inputs with {sorted(counts)} samples cannot run", stage="run")
-        return counts.pop() if counts else 1
-
-    def _chunk(self, feeds: Feeds, start: int, *, size: int) -> list[Array]:
-        import numpy as np
-
-        chunk = []
-        for name in self._model.shapes:
-            values = feeds[name]
-            if self._model.batched(name):
-                values = values[start : start + size]
-                if len(values) < size:
-                    filling = np.repeat(values[-1:], size - len(values), axis=0)
-                    values = np.concatenate([values, filling])
-            chunk.append(np.ascontiguousarray(values))
-        return chunk
-
-    def _check_batched(self, answers: list[Array], size: int) -> None:
-        for name, answer in zip(self._model.outputs, answers, strict=True):
-            if answer.ndim == 0 or answer.shape[0] != size:
-                raise DeviceError(
-                    f"output {name!r} has shape {answer.shape}, not one row for each of {size} "
-                    f"samples, so chunks cannot be put together: run one sample at a time",
-                    stage="run",
-                )
-
-
-class _LoadFailed(Exception):  # noqa: N818 (never leaves this file)
-    """Marks a failure of upload or load inside a step that also runs."""

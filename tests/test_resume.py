@@ -18,7 +18,7 @@ from seqto.data.splits import split_rows
 from seqto.errors import JournalError, PlanError
 from seqto.record.journal import Journal
 from seqto.search.strategy import Ask, Need
-from seqto.study.runner import PlanRunner
+from seqto.study.float_model import FloatModel
 
 pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
 
@@ -137,7 +137,7 @@ def test_a_resumed_run_keeps_the_batch_that_a_clock_chose(
 ) -> None:
     config, run = runs.write_config(tmp_path), tmp_path / "run"
     chosen = iter([4, 2])  # the second time another one would be the fastest
-    monkeypatch.setattr(PlanRunner, "_choose_batch", lambda _self: next(chosen))
+    monkeypatch.setattr(FloatModel, "_choose_batch", lambda _self: next(chosen))
     tune(config=config, out=run, search__max_trials=1)
     tune(config=config, out=run, search__max_trials=3)
     batches = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from seqto.record.replay import replay
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, Failure, Latency, Loss, Measurement
 from seqto.search.strategy import Ask
+from seqto.study.runner import Round
 from seqto.study.study import Budget, Study
 from seqto.study.timing import Timing
 
@@ -29,31 +30,20 @@ PLANS = tuple(Plan.of({f"layer{i}": "fp16"}) for i in range(6))
 class ReversedRunner:
     """Runs a batch in reverse, so that the last plan asked for is done first."""
 
-    float_plan: Plan | None = None
     ran: list[str] = field(default_factory=list)
     foretold: dict[str, float | None] = field(default_factory=dict)
     racing: bool = False
+    float_model: Any = field(default_factory=lambda: SimpleNamespace(plan=None))
 
-    def run(
-        self,
-        fresh: Mapping[str, tuple[Plan, str]],
-        *,
-        split: str,
-        probe: bool,
-        numbers: Mapping[str, int],
-        earlier: Sequence[Trial],
-        conclude: Callable[[Trial], None],
-        deadline: Callable[[], float | None],
-        not_below: Mapping[str, float | None],
-    ) -> None:
-        self.ran += fresh
-        self.foretold |= dict(not_below)
-        assert probe or set(numbers) == set(fresh), "each new trial gets a number"
-        for key, (plan, note) in reversed(fresh.items()):
-            measured = Measurement(split, "x", Loss(0.1, 0.0, 0.2, 10), damage=0.1)
-            number = numbers.get(key, -1)
-            trial = Trial(number, plan, 100 - number, "", {split: measured}, note=note)
-            conclude(trial)
+    def run(self, work: Round) -> None:
+        self.ran += work.plans
+        self.foretold |= dict(work.not_below)
+        assert work.probe or set(work.numbers) == set(work.plans), "each new trial gets a number"
+        for key, (plan, note) in reversed(work.plans.items()):
+            measured = Measurement(work.split, "x", Loss(0.1, 0.0, 0.2, 10), damage=0.1)
+            number = work.numbers.get(key, -1)
+            trial = Trial(number, plan, 100 - number, "", {work.split: measured}, note=note)
+            work.conclude(trial)
 
 
 @dataclass

@@ -18,7 +18,8 @@ from seqto.record.events import Event, Finding, StepFailed
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION, Failure, Loss, Measurement
-from seqto.study.runner import OutOfBudget, PlanRunner
+from seqto.study.float_model import FloatModel
+from seqto.study.runner import OutOfBudget, PlanRunner, Round
 from seqto.study.running_trial import TrialMaker
 from seqto.tasks import scoring
 from seqto.tasks.array_file import write_arrays
@@ -90,16 +91,15 @@ class Scripted:
 def runner(tmp_path: Path, task: Any = None, **more: Any) -> tuple[PlanRunner, Scripted]:
     script = Scripted(tmp_path, task or FakeTask())
     judged = Judged("y", 0, 1, (0,))
-    made = PlanRunner(
+    float_model = FloatModel(
         Record(),
         script.executor,
         Store(),  # type: ignore[arg-type]
         task=task or FakeTask(),
         device=FakeDevice(),
         judged=judged,
-        **more,
     )
-    return made, script
+    return PlanRunner(float_model, **more), script
 
 
 def measured(wrong: int, *, size: int = 100, content: str = "") -> jobs.Evaluated:
@@ -115,7 +115,7 @@ def run(
 ) -> list[Trial]:
     trials: list[Trial] = []
     end = None if left_s is None else time.monotonic() + left_s
-    made.run(
+    work = Round(
         {p.key: (p, "") for p in plans},
         split=EVALUATION,
         probe=False,
@@ -124,6 +124,7 @@ def run(
         conclude=trials.append,
         deadline=lambda: end,
     )
+    made.run(work)
     return trials
 
 
@@ -133,13 +134,18 @@ def test_the_workers_share_the_rows_of_a_reference(tmp_path: Path) -> None:
     parts = [j for j in script.executor.jobs if isinstance(j, jobs.MakeReference)]
     spans = [(j.first, j.stop) for j in parts if j.split == EVALUATION]
     assert spans == [(0, 10), (10, 20)]
-    content = made.reference(EVALUATION).content
+    content = made.float_model.reference(EVALUATION).content
     np.testing.assert_array_equal(content.decoded.signal, numbers(0, ROWS))
     assert sorted(p.name for p in (tmp_path / "cache" / "work").iterdir()) == [
         "reference-calibration",
         "reference-evaluation",
     ], "the parts are gone"
-    assert made.judged_json() == {"name": "y", "shape": [3], "judged_by": "task", "outputs": 1}
+    assert made.float_model.judged_json() == {
+        "name": "y",
+        "shape": [3],
+        "judged_by": "task",
+        "outputs": 1,
+    }
 
 
 def test_the_prepared_model_stands_in_where_the_file_as_given_does_not_run(
@@ -150,14 +156,14 @@ def test_the_prepared_model_stands_in_where_the_file_as_given_does_not_run(
     made.baseline()
     (finding,) = [e for e in made.record.events if isinstance(e, Finding)]
     assert finding.kind == "float model"
-    assert made.float_plan == Plan()
+    assert made.float_model.plan == Plan()
 
 
 def test_a_float_model_that_does_not_run_at_all_is_an_error(tmp_path: Path) -> None:
     made, script = runner(tmp_path)
     script.executor._answer = lambda _job: Failure("load", "no kernel")
     with pytest.raises(DeviceError, match="the float model does not run on fake: no kernel"):
-        made.reference(EVALUATION)
+        made.float_model.reference(EVALUATION)
 
 
 def test_two_equal_models_of_one_batch_share_their_figures(tmp_path: Path) -> None:
@@ -211,7 +217,7 @@ def test_rivals_are_what_nothing_beats_and_hard_samples_come_first(tmp_path: Pat
 def test_when_the_time_is_up_what_runs_is_cancelled(tmp_path: Path) -> None:
     made, script = runner(tmp_path)
     script.outcomes = {p.key: measured(1) for p in PLANS}
-    made.reference(EVALUATION)
+    made.float_model.reference(EVALUATION)
     with pytest.raises(OutOfBudget):
         run(made, PLANS, left_s=-1.0)
     assert len(script.executor.cancelled) == len(PLANS)
@@ -236,7 +242,7 @@ def test_a_task_that_stays_here_judges_raw_outputs(tmp_path: Path) -> None:
 
     task = Local(0.25)
     made, script = runner(tmp_path, task)
-    assert made.judges_here
+    assert made.float_model.judges_here
     files = script.executor.files
 
     def raw(job: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqto.study.runner import PlanRunner
+from seqto.study.float_model import FloatModel
 from seqto.tasks.classification import Classification
 from seqto.tasks.dense import Dense
 from seqto.tasks.detection import Detection
@@ -65,12 +65,12 @@ def test_a_worker_can_make_the_task_again(task: Any) -> None:
 
 def test_a_worker_holds_the_raw_outputs_of_few_pictures() -> None:
     detector, classifier = (
-        PlanRunner(*[None] * 3, task=task, device=None, judged=None)  # type: ignore[arg-type]
+        FloatModel(*[None] * 3, task=task, device=None, judged=None)  # type: ignore[arg-type]
         for task in (Detection(), Classification())
     )
-    assert detector._chunk_rows(100) == 10
-    assert detector._chunk_rows(1000) == 16
-    assert classifier._chunk_rows(1000) == 100
+    assert detector.chunk_rows(100) == 10
+    assert detector.chunk_rows(1000) == 16
+    assert classifier.chunk_rows(1000) == 100
 
 
 def test_a_detector_learns_the_names_of_the_outputs_and_the_input_size() -> None:

@@ -21,14 +21,13 @@ TOGETHER = 16  # samples in a batch that is compared with single ones
 
 def note_batch_dependence(study: Study) -> None:
     """Record, for every recommended trial with dynamic schemes, what a batch changes."""
-    runner = study.runner
     chosen = sorted(set(recommend(study.state).picks.values()))
     trials = [study.state.trials[n] for n in chosen if _depends(study.state.trials[n])]
     known = {f.figures.get("trial") for f in study.state.findings if f.kind == BATCH_DEPENDENCE}
     trials = [t for t in trials if t.number not in known]
-    if not trials or study.store.fixed_batch or runner.judges_here:
+    if not trials or study.store.fixed_batch or study.runner.float_model.judges_here:
         return
-    reference = runner.reference(EVALUATION)
+    reference = study.runner.float_model.reference(EVALUATION)
     if reference.rows < TOGETHER:
         return
     jobs = [

@@ -7,7 +7,7 @@ layer analysis, memory) is taken from the first device.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from seqto.assembly.plan import Plan
 from seqto.execution.executor import Done
@@ -15,7 +15,8 @@ from seqto.execution.jobs import MemoryMeasured
 from seqto.record.fleet import joined_latency, joined_measurement, joined_trial, of_device
 from seqto.record.trial import Trial
 from seqto.records import REPORT, Failure, Json, Latency, Measurement
-from seqto.study.runner import NOTHING, PlanRunner, SplitReference
+from seqto.study.float_model import FloatModel
+from seqto.study.runner import PlanRunner, Round
 from seqto.study.timing import Clock, Timing
 
 # Plans of one ask that run on all devices before the next ones do. A killed run repeats these at
@@ -37,22 +38,8 @@ class FleetRunner:
         return self.first.racing
 
     @property
-    def float_plan(self) -> Plan | None:
-        return self.first.float_plan
-
-    @property
-    def references(self) -> Mapping[str, SplitReference]:
-        return self.first.references
-
-    @property
-    def judges_here(self) -> bool:
-        return self.first.judges_here
-
-    def reference(self, split: str) -> SplitReference:
-        return self.first.reference(split)
-
-    def judged_json(self) -> Json:
-        return self.first.judged_json()
+    def float_model(self) -> FloatModel:
+        return self.first.float_model
 
     def profile(self, plan: Plan, *, scheme: str) -> Json | None:
         return self.first.profile(plan, scheme=scheme)
@@ -75,46 +62,27 @@ class FleetRunner:
                 found[i] = None if failure is None else of_device(name, failure)
         return found
 
-    def run(
-        self,
-        fresh: Mapping[str, tuple[Plan, str]],
-        *,
-        split: str,
-        probe: bool,
-        numbers: Mapping[str, int],
-        earlier: Sequence[Trial],
-        conclude: Callable[[Trial], None],
-        deadline: Callable[[], float | None],
-        not_below: Mapping[str, float | None] = NOTHING,
-    ) -> None:
+    def run(self, work: Round) -> None:
         """Run plans on every device, some at a time; `conclude` gets each trial of all devices."""
-        keys = list(fresh)
-        known = {t.content: t for t in earlier if t.content}
+        keys = list(work.plans)
+        known = {t.content: t for t in work.earlier if t.content}
         size = ROUND * self.first.executor.slots
         for start in range(0, len(keys), size):
-            left = {key: fresh[key] for key in keys[start : start + size]}
+            left = {key: work.plans[key] for key in keys[start : start + size]}
             found: dict[str, dict[str, Trial]] = {key: {} for key in left}
             for name, runner in self.runners.items():
                 collected: list[Trial] = []
-                runner.run(
-                    left,
-                    split=split,
-                    probe=probe,
-                    numbers=numbers,
-                    earlier=earlier,
-                    conclude=collected.append,
-                    deadline=deadline,
-                    not_below=not_below,
-                )
+                runner.run(dataclasses.replace(work, plans=left, conclude=collected.append))
                 for trial in collected:
                     found[trial.plan.key][name] = trial
                 # what failed, is a copy or was beaten need not run on the next device
-                left = {t.plan.key: fresh[t.plan.key] for t in collected if _goes_on(t, split)}
+                going_on = [t.plan.key for t in collected if _goes_on(t, work.split)]
+                left = {key: work.plans[key] for key in going_on}
             joined = [joined_trial(trials) for trials in found.values() if trials]
             for trial in sorted(joined, key=lambda t: t.same_as is not None):
                 twin = known.get(trial.content) if trial.same_as is not None else None
                 known.setdefault(trial.content, trial)
-                conclude(trial if twin is None else _with_figures_of(trial, twin))
+                work.conclude(trial if twin is None else _with_figures_of(trial, twin))
 
     def confirm(
         self,

@@ -173,13 +173,13 @@ def _steps(setup: RunSetup, study: Study, workspace: Workspace, executor: Metere
         executors = {one.name: one.executor for one in study.devices}
         study.append(Int8ProductsTested(**check_saturation.ask_all(executors)))
     if study.state.baseline is None:
-        references = study.runner.references
+        references = study.runner.float_model.references
         study.append(
             BaselineMeasured(
                 size_bytes=setup.fetched.size_bytes(),
                 accuracy={s: r.scores.get("accuracy") for s, r in references.items()},
                 latency=study.time_baseline(),
-                output=study.runner.judged_json(),
+                output=study.runner.float_model.judged_json(),
                 scores={s: dict(r.scores) for s, r in references.items()},
                 graph=references[EVALUATION].graph or None,
             )

@@ -43,10 +43,11 @@ from seqto.selection.racing import beats, no_slower, rivals, saw_all_samples, to
 from seqto.selection.recommend import recommend
 from seqto.study.examples import described
 from seqto.study.fleet import FleetClock, FleetRunner
+from seqto.study.float_model import FloatModel
 from seqto.study.meter import PROBES, TRIALS, Meter
 from seqto.study.meter import TIMING as METER_TIMING
 from seqto.study.round_weights import Rounding
-from seqto.study.runner import OutOfBudget, PlanRunner
+from seqto.study.runner import OutOfBudget, PlanRunner, Round
 from seqto.study.timing import Clock, Timing, with_footprint
 from seqto.tasks.task import Task
 from seqto.transforms.variants import variant_of
@@ -117,21 +118,24 @@ class Study:
         self.order: list[str] = []  # keys in the order they were asked
 
         def runner_on(one: DeviceRun, *, name: str = "") -> PlanRunner:
-            return PlanRunner(
+            float_model = FloatModel(
                 self,
                 one.executor,
                 store,
                 task=task,
                 device=one.device,
                 judged=judged,
-                racing=racing and can_race(race_objectives),
-                timed=LATENCY.name in race_objectives,
-                probes=probes,
                 chunk=chunk,
                 batch_seconds=min(0.15, timing.seconds),
                 labelled_task=labelled_task,
                 batch=batch,
                 name=name,
+            )
+            return PlanRunner(
+                float_model,
+                racing=racing and can_race(race_objectives),
+                timed=LATENCY.name in race_objectives,
+                probes=probes,
             )
 
         first = DeviceRun(device_name, executor, device, timing)
@@ -210,7 +214,7 @@ class Study:
             earlier = [t for t in self.trials.values() if t.number < before and not ask.probe]
             self._round_for(p for p, _ in fresh.values())
             with self.meter.during(phase):
-                self.runner.run(
+                work = Round(
                     fresh,
                     split=split,
                     probe=ask.probe,
@@ -220,6 +224,7 @@ class Study:
                     deadline=lambda: self.deadline,
                     not_below=foretold,
                 )
+                self.runner.run(work)
         if ask.latency:
             asked = [p.key for p in ask.plans if p.key in known]
             self.time([k for k in asked if self._may_count(known[k], foretold.get(k), before)])
@@ -304,7 +309,7 @@ class Study:
         for start in range(0, len(keys), self.clock.timing.group):
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]
-            times = self.clock.measure(plans, float_plan=self.runner.float_plan)
+            times = self.clock.measure(plans, float_plan=self.runner.float_model.plan)
             for key, found in zip(chosen, times, strict=True):
                 if isinstance(found, Failure):
                     self.note_failure(TIMING, found, plan_key=key)
@@ -328,11 +333,11 @@ class Study:
         return list(chosen.values())
 
     def time_baseline(self) -> Latency | None:
-        found = self.clock.baseline(self.runner.float_plan)
+        found = self.clock.baseline(self.runner.float_model.plan)
         if isinstance(found, Failure):
             self.note_failure(TIMING, found)
             return None
-        footprint = self.clock.footprint(self.runner.float_plan)
+        footprint = self.clock.footprint(self.runner.float_model.plan)
         if isinstance(footprint, Failure):
             self.note_failure(FOOTPRINT, footprint)
             return found

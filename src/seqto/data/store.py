@@ -14,6 +14,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ RECORD = "store.json"
 LABELS = "labels.npy"  # where labels are no class numbers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what is parsed of the record is kept, batches ask for it
 class SampleStore:
     """Prepared samples in memory-mapped files. Made by `build` or `open`, then only read."""
 
@@ -159,11 +160,11 @@ class SampleStore:
         """The identity of the data source when the store was built."""
         return dict(self.record["data"])
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[InputSpec, ...]:
         return tuple(InputSpec.from_json(spec) for spec in self.record["inputs"])
 
-    @property
+    @cached_property
     def preprocess(self) -> Preprocess | None:
         recorded = self.record["preprocess"]
         return Preprocess.from_json(recorded) if recorded else None

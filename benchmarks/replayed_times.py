@@ -1,8 +1,8 @@
 """An executor whose clock is a table: two runs can be compared that ask for plans in another order.
 
 A first run measures the profiles; further runs repeat them. A plan's time is the sum of its layers'
-times in these profiles, off by up to ERROR either way: a share that is drawn from the plan's key, so
-that a plan takes the same time whenever it is asked for.
+times in these profiles, off by up to ERROR either way: a share that is drawn from the plan's key,
+so that a plan takes the same time whenever it is asked for.
 """
 
 from __future__ import annotations

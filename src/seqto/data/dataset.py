@@ -18,18 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqto.data.data import Sequences
 from seqto.data.tables import LEFT, RIGHT, TEXT, check_columns, keyed_places
-from seqto.data.texts import RESUME, TextReader
+from seqto.data.texts import RESUME, ReadTexts, TextReader
 from seqto.errors import ConfigError, DataError, nearest
-from seqto.records import InputSpec, Json, Sample
+from seqto.records import InputSpec, Json
 
 PLAIN_KINDS = ("parquet", "arrow", "csv", "json", "text")
 DIGEST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class HubDataset:
+class HubDataset(ReadTexts):
     """Rows of a dataset as texts, or as pairs where columns name left and right.
 
     config     one of the dataset's configurations
@@ -66,16 +65,6 @@ class HubDataset:
         )
         object.__setattr__(self, "reader", reader)
         object.__setattr__(self, "origin", origin)
-
-    def __len__(self) -> int:
-        return len(self.reader.table)
-
-    def read(self, index: int) -> Sample:
-        return self.reader.read(index)
-
-    @property
-    def sequences(self) -> Sequences:
-        return self.reader.sequences
 
     def identity(self) -> Json:
         return {"kind": "dataset", "origin": self.origin, **self.reader.identity()}

@@ -136,8 +136,25 @@ class TextReader:
         }
 
 
+class ReadTexts:
+    """Samples of a source whose rows its `reader` turns into tokens."""
+
+    __slots__ = ()
+    reader: TextReader  # a field of the sources
+
+    def __len__(self) -> int:
+        return len(self.reader.table)
+
+    def read(self, index: int) -> Sample:
+        return self.reader.read(index)
+
+    @property
+    def sequences(self) -> Sequences:
+        return self.reader.sequences
+
+
 @dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(ReadTexts):
     """A file of texts, one sequence a sample; columns text, text_pair, label."""
 
     texts: Path | str
@@ -157,22 +174,12 @@ class Texts:
         )
         object.__setattr__(self, "reader", reader)
 
-    def __len__(self) -> int:
-        return len(self.reader.table)
-
-    def read(self, index: int) -> Sample:
-        return self.reader.read(index)
-
-    @property
-    def sequences(self) -> Sequences:
-        return self.reader.sequences
-
     def identity(self) -> Json:
         return {"kind": "texts", "file": Path(self.texts).name, **self.reader.identity()}
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(ReadTexts):
     """A file of pairs: left, right and a score, or a source and the texts that are right."""
 
     pairs: Path | str
@@ -190,16 +197,6 @@ class Pairs:
         table = open_table(self.pairs, self.columns, header=self.header, form=self.format)
         reader = TextReader.of(table, self.columns, self.tokenizer, specs=self.specs)
         object.__setattr__(self, "reader", reader)
-
-    def __len__(self) -> int:
-        return len(self.reader.table)
-
-    def read(self, index: int) -> Sample:
-        return self.reader.read(index)
-
-    @property
-    def sequences(self) -> Sequences:
-        return self.reader.sequences
 
     def identity(self) -> Json:
         return {"kind": "pairs", "file": Path(self.pairs).name, **self.reader.identity()}

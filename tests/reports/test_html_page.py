@@ -191,3 +191,12 @@ def test_a_page_of_ten_thousand_trials_holds_a_sample_with_front_and_picks(
     assert shown == sorted(set(shown))
     assert {*report["front"], *report["recommended"].values()} <= set(shown)
     assert any("of 120 trials" in warning for warning in data["warnings"])
+
+
+def test_the_axis_of_losses_is_named_in_the_tasks_words() -> None:
+    report = build_report(journal())
+    report["output"] = {"changed": "tokens"}
+    table = page_data(report, folder="run")["objective_table"]
+    labels = {row["name"]: row["label"] for row in table}
+    assert labels["loss"] == "tokens changed"
+    assert labels["size"] == "file size"

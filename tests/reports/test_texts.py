@@ -261,3 +261,21 @@ def test_a_run_without_a_trial_within_the_tolerated_loss_warns() -> None:
     (said,) = [w for w in warnings.warnings(report) if "tolerated loss" in w]
     assert "tolerated loss of 2.5 % changed answers" in said
     assert "44.2 % in search" in said
+
+
+def test_the_bound_that_costs_most_is_named_once() -> None:
+    report = build_report(journal(strategy="frontier"))
+    report["settings"]["search"].update(max_loss=0.001, max_size=100_000)
+    bounds = [{"setting": "max_loss", "limit": 0.001}, {"setting": "max_size", "limit": 1e5}]
+    report["goal"] = {
+        "met": False,
+        "nearest": 1,
+        "bounds": bounds,
+        "misses": [{"setting": "max_size", "value": 283_000.0}],
+        "opened_by": ["max_size"],
+        "costliest": "max_size",
+    }
+    said = wording.goal_sentence(report)
+    assert said.endswith("Without --max-size some trial would do.")
+    report["goal"]["opened_by"] = []
+    assert wording.goal_sentence(report).endswith("--max-size costs most.")

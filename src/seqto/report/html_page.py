@@ -138,7 +138,10 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
         "picks": report["picks"],
         "diagnosis": _rounded(report["diagnosis"]),
         "columns": [{"name": column.name, "title": column.title} for column in extra],
-        "objective_table": [objective.to_json() for objective in OBJECTIVES.values()],
+        "objective_table": [
+            {**objective.to_json(), "label": wording.objective_label(report, objective.name)}
+            for objective in OBJECTIVES.values()
+        ],
         "pick_titles": {pick: title_of(pick) for pick in report["recommended"]},
         "profile": [_profile(profile, layers) for profile in report["profile"]],
         "findings": [{"kind": f["kind"], "message": f["message"]} for f in report["findings"]],

@@ -200,7 +200,7 @@ def _objectives(figure: Figure, report: Report) -> bool:
                     [p[0] for p in chosen], [p[1] for p in chosen], ls=line if walk else "",
                     color=color, lw=1.3, marker=marker, ms=4 if strong else 2.5,
                     alpha=1 if strong else 0.3, zorder=3 if strong else 2,
-                    label=OBJECTIVES[name].label if strong else None,
+                    label=wording.objective_label(report, name) if strong else None,
                 )  # fmt: skip
     if not drawn:
         return False

@@ -9,6 +9,7 @@ from typing import Any
 from seqto.record.trial import main_score
 from seqto.records import Json, ScoreKind
 from seqto.selection.goal import FIGURES, Goal
+from seqto.selection.objectives import LOSS, OBJECTIVES
 from seqto.selection.recommend import BALANCED, GOAL, TOLERANCE, title_of
 from seqto.selection.speed import Speed, ends, is_wide, speed_of
 from seqto.tasks.task import RELATIVE_ERROR
@@ -117,6 +118,11 @@ def changed(report: Mapping[str, Any]) -> str:
     return f"{plain(word or 'answers')} changed"
 
 
+def objective_label(report: Mapping[str, Any], name: str) -> str:
+    """Return the name of an objective; that of the loss is in the task's words."""
+    return changed(report) if name == LOSS.name else OBJECTIVES[name].label
+
+
 def changed_noun(report: Mapping[str, Any]) -> str:
     """'changed answers', 'changed boxes', 'relative error'."""
     word = (report.get("output") or {}).get("changed")
@@ -143,7 +149,8 @@ def goal_sentence(report: Mapping[str, Any]) -> str:
     if answer["opened_by"] and len(answer["bounds"]) > 1:
         names = " or ".join(f"--{n.replace('_', '-')}" for n in answer["opened_by"])
         text += f" Without {names} some trial would do."
-    if answer.get("costliest"):
+    costliest = answer.get("costliest")
+    if costliest and list(answer["opened_by"]) != [costliest]:  # else it is said already
         text += f" --{answer['costliest'].replace('_', '-')} costs most."
     return text
 

@@ -144,6 +144,8 @@ def _holding(
         and (exact or not _may_saturate(by_layer[name], scheme))
     }
     said = f"{len(held)} of {len(known.damage)} sensitivities hold"
+    if not known.damage:
+        said = "the earlier run has no sensitivities: it ended before its probes"
     if moved:
         said += f"; of {len(moved)} layers the ranges have moved, and they are probed anew"
     if not exact:

@@ -96,6 +96,7 @@ function drawDiagnosedLayers(report, rows, hooks) {
 function drawCauses(report, found) {
   const causes = found?.causes ?? report.findings.map((f) => ({ cause: f.kind, message: f.message, layers: f.layers ?? [] }));
   byId("causes").hidden = !causes.length;
+  byId("causes-title").textContent = found ? "All causes that were looked for" : "What the run noted";
   fill("findings", ...causes.map((c) => el("div", { class: "finding" }, el("strong", {}, String(c.cause).replaceAll("_", " ")), ": ", whole(c.message))));
 }
 

@@ -310,4 +310,6 @@ def test_outputs_that_do_not_look_like_scores_or_boxes_get_a_caution() -> None:
     small = Detection("boxes-scores", size=(640, 640))
     assert "set task.normalised = true" in (small.check(shares) or "")
     assert dataclasses.replace(small, normalised=True).check(shares) is None
+    twice = {"boxes": np.array([[[0, 0, 9e5, np.inf]]]), "scores": np.ones((1, 1, 1))}
+    assert "set task.decode" in (small.check(twice) or "")
     assert Detection("boxes-scores", box_format="cxcywh").check(corners) is None

@@ -65,6 +65,7 @@ def test_a_picture_models_task_is_told_by_its_outputs(outputs: dict, kind: str, 
         (one(1, 3598, 112), "dense"),  # NanoDet: distributions beside the scores
         (one(1, 6300, 85), "dense"),  # no grid has so many cells
         (one(1, 6000, 85), "detection"),  # strides 16 and 32, three boxes a cell
+        (one(1, 25200, 85) | {"raw": Tensor((1, 3, 80, 80, 85))}, "detection"),
         (one(1, 102000, 85), "detection"),  # strides 4 to 32, three boxes a cell
         (one(1, 4, 640, 640), "dense"),  # a picture with its opacity
         (one(1, 2, 640, 640), "dense"),  # flow, or colours

@@ -87,6 +87,17 @@ def test_a_detector_is_judged_by_its_boxes(tmp_path: Path) -> None:
     assert " % of boxes changed, 95 % between " in wording.recommendation(report)
 
 
+def test_a_detector_that_suppresses_itself_gives_as_many_boxes_as_it_finds(tmp_path: Path) -> None:
+    """Outputs of other lengths from picture to picture, and none at times."""
+    model = nets.suppressed()
+    report = run(tmp_path, model, 'kind = "auto"')
+    assert "SSD-shaped" in " ".join(f["message"] for f in report["findings"])
+    losses = [t["loss"] for t in report["trials"]]
+    assert all(t["error"] is None for t in report["trials"])
+    assert 0 < losses[0]["value"] < 1
+    assert report["output"]["changed"] == "boxes"
+
+
 def test_a_segmentation_net_is_judged_by_its_mask(tmp_path: Path) -> None:
     report = run(tmp_path, nets.segmenter(), SEGMENTER, size="stretch = 32")
     losses = [t["loss"]["value"] for t in report["trials"]]

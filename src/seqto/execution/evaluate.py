@@ -86,9 +86,8 @@ class Rows:
         be large. `reference`: float's answers of the split.
         """
         if self._worker.store.ragged is None:
-            for outputs in self.chunks(first, stop):
-                see(outputs)
-                yield scoring.decode(task, outputs)
+            for start in range(first, stop, self._chunk):
+                yield self._decoded_chunk(task, start, min(start + self._chunk, stop), see)
             return
         for start in range(first, stop, self._chunk):
             rows = self._rows(start, min(start + self._chunk, stop))
@@ -104,6 +103,21 @@ class Rows:
                     sides.setdefault(run.side, []).append((run, found))
                 parts.append(scoring.beside([_in_order(sides[side]) for side in sorted(sides)]))
             yield scoring.joined(parts)
+
+    def _decoded_chunk(
+        self, task: Task, start: int, stop: int, see: Callable[[Chunk], None]
+    ) -> Decoded:
+        """What is kept of one chunk; run by run where the number of boxes differs."""
+        runs = self._runs(start, stop)
+        alike = len({tuple(value.shape[1:] for value in outputs) for outputs in runs}) == 1
+        if not alike:
+            see(runs[0])
+            parts = [scoring.decode(task, outputs) for outputs in runs]
+            if all(part.answers.lengths is not None for part in parts):
+                return scoring.joined(parts)
+        outputs = self._joined(runs)
+        see(outputs)
+        return scoring.decode(task, outputs)
 
     def _rows(self, start: int, stop: int) -> NDArray[np.int64]:
         return np.arange(start, stop) if self._order is None else self._order[start:stop]
@@ -140,14 +154,19 @@ class Rows:
         ]
 
     def _run(self, start: int, stop: int) -> Chunk:
-        positions = self._worker.setup.sent
+        return self._joined(self._runs(start, stop))
+
+    def _runs(self, start: int, stop: int) -> list[Chunk]:
         parts: list[Chunk] = []
         for first in range(start, stop, self._batch):
             last = min(first + self._batch, stop)
             parts.append(self._outputs(self._feeds(first, last), self._rows(first, last)))
+        return parts
+
+    def _joined(self, runs: Sequence[Chunk]) -> Chunk:
         return [
             model_outputs.joined(rows, name=self._name(place))
-            for place, rows in zip(positions, zip(*parts, strict=True), strict=True)
+            for place, rows in zip(self._worker.setup.sent, zip(*runs, strict=True), strict=True)
         ]
 
     def _feeds(self, first: int, last: int) -> Batch:
@@ -327,9 +346,11 @@ def choose_batch(worker: WorkerContext, job: ChooseBatch, signals: Signals) -> B
             first = worker.store.batch(job.split, 0, size)
             found = session.run(first)[worker.setup.output.position]
             signals.alive()
-            if size > 1 and not model_outputs.has_rows(found, size):
+            by_sample = model_outputs.has_rows(found, size)
+            if by_sample or size == 1:
+                starts[size] = range(0, max(sizes) // size * size, size)
+            if not by_sample:
                 break  # samples can be told apart only when they run one by one
-            starts[size] = range(0, max(sizes) // size * size, size)
         speed = dict.fromkeys(starts, 0.0)
         stop, ran = time.perf_counter() + job.seconds * len(starts), False
         while not ran or time.perf_counter() < stop:

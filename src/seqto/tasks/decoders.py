@@ -262,14 +262,15 @@ def ssd_names(shapes: Mapping[str, tuple[int | None, ...]]) -> dict[str, str] | 
     found: dict[str, str] = {}
     for name, shape in shapes.items():
         low = name.lower()
-        if shape and shape[-1] == 4 and len(shape) in (2, 3):
-            found.setdefault("boxes", name)
-        elif "score" in low or "conf" in low:
+        # names first: the scores of four boxes have the shape of one box
+        if "score" in low or "conf" in low:
             found.setdefault("scores", name)
         elif "num" in low or "count" in low:
             found.setdefault("count", name)
         elif "class" in low or "label" in low:
             found.setdefault("classes", name)
+        elif shape and shape[-1] == 4 and len(shape) in (2, 3):
+            found.setdefault("boxes", name)
     ranks = [len(shapes[found[key]]) for key in ("scores", "classes") if key in found]
     complete = {"boxes", "scores", "classes"} <= set(found)
     return found if complete and max(ranks) < 3 else None

@@ -25,6 +25,7 @@ from seqto.tasks.task import CHUNK_ROWS, Answers
 SKETCH = 1024  # sums that `signal` keeps of a picture: 8 KiB; damage within 4.4 % a picture
 USUAL_SIDE = 640  # stands for the input's side where it is not known: it only weighs boxes
 LABEL_SCORE = 0.001  # mAP needs the weak boxes too
+OUTSIDE = 10  # times the input's side: boxes that reach so far were decoded twice or not at all
 CANDIDATES = 30_000  # the strongest of a picture that suppression looks at
 GRID = 16  # places along each axis in the signal of boxes that the model has suppressed itself
 
@@ -103,6 +104,11 @@ class Detection:
             return (
                 f"All strong boxes lie within 2 pixels of an input of {self.size[0]} × "
                 f"{self.size[1]}: if they are shares of it, set task.normalised = true."
+            )
+        if len(strong) and self.size and not (np.abs(strong) <= OUTSIDE * max(self.size)).all():
+            return (
+                f"Strong boxes reach {OUTSIDE} times the input's size of {self.size[0]} × "
+                f"{self.size[1]} or are not finite: set task.decode to the decoder that fits."
             )
         if len(strong) and empty.mean() > 0.5:
             return (

@@ -94,6 +94,7 @@ def _pair(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | Non
 def _grid(shapes: Mapping[str, Sides], size: Size | None) -> DecoderGuess | None:
     """YOLO's heads: one tensor with all cells, and perhaps mask prototypes beside it."""
     shape, *rest = shapes.values()
+    rest = [s for s in rest if len(s) != 5]  # older exports give the raw maps too
     prototypes = rest[0][1] if len(rest) == 1 and len(rest[0]) == 4 else 0
     if len(shape) != 3 or None in shape[1:] or prototypes is None or len(rest) > bool(prototypes):
         return None

@@ -18,9 +18,10 @@ import nets
 import runs
 from seqto.cli.main import main
 from seqto.data.pictures import Pictures
-from seqto.errors import DataError, ModelError
+from seqto.errors import ConfigError, DataError, ModelError
 from seqto.execution.local.first_run import moved_answers
 from seqto.files import open_regular
+from seqto.selection.recommend import pick_named
 
 LONG = "a" * 5000
 
@@ -41,6 +42,7 @@ LONG = "a" * 5000
         (f"data.images={LONG}", "too many for a file name"),
         ('data.images="a\\u0000b"', "null character"),
         ("data.random=1000000000000000", "between 1 and"),
+        ("search.objectives=[]", "is empty"),
         ("executor.address=foo", "is none of auto, host:port"),
         ("executor.address=ray://", "is none of auto, host:port"),
         ("executor.address=host:99999", "is none of auto, host:port"),
@@ -57,6 +59,24 @@ def test_a_bad_setting_is_one_short_line(
     assert part in error
     assert error.count("\n") == 1
     assert len(error) < 500
+
+
+@pytest.mark.parametrize("names", ["", ",", ",,"])
+def test_objectives_without_a_name_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, names: str
+) -> None:
+    nets.save(nets.residual(), tmp_path / "net.onnx")
+    words = ["tune", str(tmp_path / "net.onnx"), "--out", str(tmp_path / "run")]
+    assert main([*words, "--data", "random:24", "--objectives", names]) == 2
+    assert "search.objectives is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_pick_without_a_name_is_no_pick(name: str) -> None:
+    with pytest.raises(ConfigError, match="no recommendation"):
+        pick_named(name, {"balanced": 0, "loss": 1})
+    assert pick_named(None, {"balanced": 0, "loss": 1}) == "balanced"
+    assert pick_named(None, {"balanced": 0, "goal": 1}) == "goal"
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ import sys
 import textwrap
 import tomllib
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -37,6 +38,7 @@ import nets
 import runs
 from seqto import config
 from seqto.cli.main import main
+from seqto.devices.ort import OrtSession
 from seqto.study.build_plugins import check_settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -253,6 +255,22 @@ def reader(tuned: Path, tmp_path: Path) -> Path:
     (tmp_path / "baseline").mkdir()
     shutil.copy(tuned / "runs" / "model" / "journal.jsonl", tmp_path / "baseline")
     return tmp_path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _steady_times() -> Iterator[None]:
+    """Let every run of a model take a millisecond: no gate of a page may hang on how busy it is.
+
+    The pages' `compare --fail-if-worse` compares latencies of models that take microseconds.
+    """
+
+    def time_ms(session: OrtSession, feeds: Any) -> float:
+        session.run(feeds)
+        return 1.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OrtSession, "time_ms", time_ms)
+        yield
 
 
 # ---------------------------------------------------------------------------------------- the tests

@@ -58,3 +58,11 @@ def test_what_cannot_be_drawn_is_refused() -> None:
 def test_more_samples_than_a_length_can_say_are_refused() -> None:
     with pytest.raises(DataError, match="random samples"):
         RandomInputs(99999999999999999999, 0, ())
+
+
+@pytest.mark.parametrize("sides", [(2**62,), (10**18,), (2**31, 2**31), (10**6, 10**6, 10)])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
+def test_an_input_that_no_memory_holds_is_refused(sides: tuple[int, ...], dtype: str) -> None:
+    data = RandomInputs(1, 0, (InputSpec("x", (None, *sides), dtype),))
+    with pytest.raises(DataError, match=r"input 'x' .* more than this machine's memory"):
+        data.read(0)

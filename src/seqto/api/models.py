@@ -21,7 +21,7 @@ from seqto.record.replay import RunState, read_state
 from seqto.report import portability
 from seqto.report.view import build_report
 from seqto.search.strategies.one_plan import OnePlan
-from seqto.selection.recommend import BALANCED, GOAL, pick_named, recommend
+from seqto.selection.recommend import pick_named, recommend
 from seqto.study import one_shot
 from seqto.study import run as study_run
 from seqto.study.apply import refuse_other_graph, settings_for
@@ -87,7 +87,7 @@ def _trial_number(state: RunState, trial: int | None, pick: str | None) -> int:
     if trial is not None:
         return trial
     picks = recommend(state).picks
-    return picks[pick_named(pick or (GOAL if GOAL in picks else BALANCED), picks)]
+    return picks[pick_named(pick, picks)]
 
 
 def check(

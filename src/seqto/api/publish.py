@@ -23,7 +23,7 @@ from seqto.record.trial import Trial
 from seqto.records import Json
 from seqto.report import portability
 from seqto.report.view import build_report
-from seqto.selection.recommend import BALANCED, GOAL, pick_named, recommend
+from seqto.selection.recommend import pick_named, recommend
 from seqto.study.export_path import check_output
 
 
@@ -112,7 +112,7 @@ def _trial(state: RunState, folder: Path, *, trial: int | None, pick: str | None
     number = trial
     if number is None:
         picks = recommend(state).picks
-        number = picks[pick_named(pick or (GOAL if GOAL in picks else BALANCED), picks)]
+        number = picks[pick_named(pick, picks)]
     if number not in state.trials:
         there = f"it has 0 to {max(state.trials)}" if state.trials else "it has none yet"
         raise ConfigError(f"no trial {number} in {folder}: {there}")

@@ -80,6 +80,8 @@ def check(dotted: str, value: Any) -> None:
     """Choices, bounds and scheme codes: wrong ones must not wait until they are used."""
     items = value if isinstance(value, tuple) else (value,)
     choices = CHOICES.get(dotted)
+    if dotted == "search.objectives" and not items:
+        raise ConfigError(f"{dotted} is empty: name at least one of {', '.join(OBJECTIVES)}")
     for item in items:
         if choices is not None and item is not None and item not in choices:
             raise ConfigError(f"{dotted} = {cut(item)} is none of {', '.join(choices)}")

@@ -48,7 +48,16 @@ class RandomInputs:
         if not 0 <= index < self.count:
             raise DataError(f"there is no random sample {index}, only {self.count}")
         random = np.random.default_rng([self.seed, index])
-        inputs = {spec.name: self._drawn(spec, random) for spec in self.specs}
+        inputs = {}
+        for spec in self.specs:
+            try:
+                inputs[spec.name] = self._drawn(spec, random)
+            except (MemoryError, ValueError) as error:  # numpy: "array is too big"
+                sides = "×".join(map(str, self._shape(spec)))
+                raise DataError(
+                    f"input {spec.name!r} takes {sides} numbers a sample, more than this machine's "
+                    "memory holds: export the model with smaller inputs"
+                ) from error
         return Sample(inputs, None, f"random-{index}")
 
     def identity(self) -> Json:

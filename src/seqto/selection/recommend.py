@@ -63,8 +63,13 @@ def title_of(pick: str) -> str:
     return pick.replace("_", "-")
 
 
-def pick_named(name: str, picks: Mapping[str, int]) -> str:
-    """Return the pick that a user names: 'lowest loss', 'lowest-loss' and 'loss' are the same."""
+def pick_named(name: str | None, picks: Mapping[str, int]) -> str:
+    """Return the pick that a user names: 'lowest loss', 'lowest-loss' and 'loss' are the same.
+
+    None: the goal's, or the balanced one where there is no goal.
+    """
+    if name is None:
+        name = GOAL if GOAL in picks else BALANCED
     wanted = _plain_name(name)
     for pick in picks:
         if wanted in (_plain_name(pick), _plain_name(title_of(pick))):

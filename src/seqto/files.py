@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -62,6 +63,27 @@ def replacing(
         hint = _HINTS.get(problem.errno or 0, "choose another place, or make this one writable")
         reason = problem.strerror or str(problem)
         raise error(f"cannot write {shown(target)}: {reason}; {hint}") from problem
+
+
+def make_temporary_folder(prefix: str) -> Path:
+    """Make a folder for temporary files; where none can be made, that is one line."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise JournalError(
+            f"cannot make a temporary folder: {reason}; free some space, or set TMPDIR"
+        ) from problem
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Yield a folder for temporary files, which is removed at the end."""
+    folder = make_temporary_folder(prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_file(

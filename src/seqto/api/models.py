@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from seqto.api.saved_model import SavedModel, export_trial, save_model
 from seqto.api.settings import dotted_settings, one_setup, settings_of
 from seqto.assembly.rebuild import rebuild
 from seqto.errors import ConfigError, PlanError
-from seqto.files import TEMPORARY, given_path, write_file
+from seqto.files import TEMPORARY, given_path, temporary_folder, write_file
 from seqto.record.own_files import JOURNAL
 from seqto.record.replay import RunState, read_state
 from seqto.report import portability
@@ -105,9 +104,9 @@ def check(
     path = Path(model)
     if not path.is_file():
         raise ConfigError(f"{str(path)!r} is no file")
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as scratch:
-        setup = one_setup(chosen, Path(scratch), data=data, task=task)
-        return check_model(setup, path, scratch=Path(scratch))
+    with temporary_folder(TEMPORARY) as scratch:
+        setup = one_setup(chosen, scratch, data=data, task=task)
+        return check_model(setup, path, scratch=scratch)
 
 
 def apply(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import DeviceError
+from seqto.files import temporary_folder
 from seqto.model.graph_hash import graph_hash
 from seqto.model.ort_session import CPU, open_session
 from seqto.records import Json, Layer
@@ -82,9 +82,8 @@ class Ort:
 
     def profile(self, model: bytes, feeds: Mapping[str, NDArray[Any]], *, runs: int) -> list[Json]:
         """Kernel times and placement by node: [{node, op, provider, ms}], measured."""
-        with tempfile.TemporaryDirectory(prefix="seqto-profile-") as folder:
-            prefix = os.path.join(folder, "p")
-            session = self._session(model, threads=0, strict=False, profile=prefix)
+        with temporary_folder("seqto-profile-") as folder:
+            session = self._session(model, threads=0, strict=False, profile=str(folder / "p"))
             for _ in range(runs):
                 session.run(None, dict(feeds))
             path = session.end_profiling()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqto.errors import ModelError
+from seqto.files import temporary_folder
 from seqto.model.bundle import components_of, set_components
 from seqto.model.files import DATA_SUFFIX, PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
 from seqto.model.half import widen_half
@@ -186,8 +186,8 @@ def fold(proto: Any, *, name: str) -> Any:
 
     make_initializers_private(proto)
     domains = {n.domain for n in proto.graph.node}
-    with tempfile.TemporaryDirectory(prefix="seqto-fold-") as folder:
-        source, target = Path(folder) / "in.onnx", Path(folder) / "out.onnx"
+    with temporary_folder("seqto-fold-") as folder:
+        source, target = folder / "in.onnx", folder / "out.onnx"
         save(proto, source)
         options = ort.SessionOptions()
         options.log_severity_level = 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from seqto.calibration.gram import columns_of
 from seqto.data.store import SampleStore
 from seqto.errors import DeviceError, ModelError
+from seqto.files import temporary_folder
 from seqto.model import compare as model_compare
 from seqto.model import prepare as model_prepare
 from seqto.records import CALIBRATION, Json, Layer
@@ -148,16 +148,16 @@ def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[floa
     """Measure one sample: seconds in the float model, bytes on disk."""
     inputs = prepared.inputs if setup.wiring is None else (SEQUENCE,)
     batch = inputs[0].shape[0] or 1
-    with tempfile.TemporaryDirectory(prefix="seqto-") as scratch:
+    with temporary_folder("seqto-") as scratch:
         store = SampleStore.build(
             fed_data(setup.data, inputs, settings=setup.settings, fetched=setup.fetched),
-            Path(scratch),
+            scratch,
             splits={CALIBRATION: list(range(min(batch, len(setup.data))))},
             inputs=inputs,
             preprocess=setup.preprocess,
         )
         feeds = store.batch(CALIBRATION, 0, batch)
-        size = sum(f.stat().st_size for f in Path(scratch).rglob("*") if f.is_file())
+        size = sum(f.stat().st_size for f in scratch.rglob("*") if f.is_file())
     # by its path: it may have external data beside it
     files = {name: Path(path) for name, path in setup.fetched.components.items()}
     device = device_for(setup.device, setup.wiring)

@@ -39,8 +39,8 @@ class Ticket:
 class Child:
     """One worker process as main sees it."""
 
-    def __init__(self, target: str, *, launcher: Sequence[str] = ()) -> None:
-        """`launcher`: a command that the worker is started through, before its own command."""
+    def __init__(self, target: str, *, temporary: Path, launcher: Sequence[str] = ()) -> None:
+        """Start it. `launcher`: a command before its own; `temporary`: for its temporary files."""
         ours, theirs = socket.socketpair()
         sentry_fd, self._lifeline_fd = os.pipe()  # nothing is written: its end is the message
         self.output_fd, stderr_fd = os.pipe()
@@ -64,7 +64,7 @@ class Child:
                 stderr=stderr_fd,
                 pass_fds=(theirs.fileno(), sentry_fd),
                 start_new_session=True,  # Ctrl-C in the terminal is main's alone
-                env=_environment(os.environ),
+                env={**_environment(os.environ), "TMPDIR": str(temporary)},
             )
         finally:
             theirs.close()

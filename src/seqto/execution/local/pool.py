@@ -33,6 +33,7 @@ from seqto import errors
 from seqto.errors import DeviceError, SeqtoError
 from seqto.execution.local.child import GRACE_S, Child, Ticket, held_bytes
 from seqto.execution.local.frames import Frame
+from seqto.execution.local.scratch import Scratch
 from seqto.execution.local.worker_process import serve
 from seqto.records import Failure, Json
 
@@ -69,6 +70,7 @@ class Pool:
         self._submitted = 0
         self._left_at = self._checked_at = time.monotonic()
         self._closed = False
+        self._scratch: Scratch | None = None  # made with the first worker
 
     def submit(self, job: Json) -> Ticket:
         """Queue a job."""
@@ -144,6 +146,9 @@ class Pool:
         for worker in list(self._workers):
             self._end(worker)
         self._selector.close()
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
 
     def __enter__(self) -> Pool:
         return self
@@ -164,7 +169,9 @@ class Pool:
             if ticket.stopping:
                 self._send(worker, "stop")
         while starting < len(self._queue) and len(self._workers) < self.size:
-            worker = Child(self._target, launcher=self._launcher)
+            if self._scratch is None:
+                self._scratch = Scratch.make()
+            worker = Child(self._target, launcher=self._launcher, temporary=self._scratch.folder)
             self._workers.append(worker)
             self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)
             self._selector.register(worker.output_fd, selectors.EVENT_READ, worker)

@@ -210,6 +210,34 @@ def test_a_model_that_never_ends_is_ended(
     assert "endless loop" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tune", "endless.onnx", "--data", "random:24", "--out", "run", "--dry-run"],
+        ["check", "plain.onnx", "--against", "endless.onnx", "--data", "random:24"],
+        ["check", "endless.onnx", "--against", "plain.onnx", "--data", "random:24"],
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_a_model_that_never_ends_is_ended_where_there_is_no_search(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+) -> None:
+    model = endless()
+    onnx.save(model, tmp_path / "endless.onnx")
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array(1), "turns"))
+    onnx.save(model, tmp_path / "plain.onnx")
+    monkeypatch.chdir(tmp_path)
+    few = [w for k in ("calibration", "evaluation", "report") for w in ("--set", f"data.{k}=4")]
+    assert main([*words, *few, "--set", "device.timeout_s=2"]) == 2
+    error = capsys.readouterr().err
+    assert "does not answer within 2 s" in error
+    assert "endless.onnx" in error
+    assert error.count("\n") == 1
+
+
 def test_a_first_run_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         moved_answers([tmp_path / "a"], tmp_path / "b", tmp_path / "c", timeout_s=30)

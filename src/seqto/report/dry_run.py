@@ -13,6 +13,7 @@ from pathlib import Path
 from seqto.calibration.gram import columns_of
 from seqto.data.store import SampleStore
 from seqto.errors import DeviceError, ModelError
+from seqto.execution.local.first_run import refuse_endless
 from seqto.files import temporary_folder
 from seqto.model import compare as model_compare
 from seqto.model import prepare as model_prepare
@@ -157,6 +158,14 @@ def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[floa
             preprocess=setup.preprocess,
         )
         feeds = store.batch(CALIBRATION, 0, batch)
+        if setup.wiring is None:
+            refuse_endless(
+                [Path(setup.fetched.path)],
+                scratch,
+                split=CALIBRATION,
+                rows=batch,
+                timeout_s=setup.settings.device.timeout_s,
+            )
         size = sum(f.stat().st_size for f in scratch.rglob("*") if f.is_file())
     # by its path: it may have external data beside it
     files = {name: Path(path) for name, path in setup.fetched.components.items()}

@@ -17,6 +17,7 @@ from seqto.errors import ConfigError, DeviceError, ModelError
 from seqto.execution.context import WorkerContext
 from seqto.execution.evaluate import Chunk, Rows
 from seqto.execution.latency import along_float, in_turn
+from seqto.execution.local.first_run import refuse_endless
 from seqto.model import files as model_files
 from seqto.model import outputs
 from seqto.record.trial import Trial
@@ -60,6 +61,13 @@ def check_model(setup: RunSetup, model: Path, *, scratch: Path) -> Checked:
     )
     original = Path(setup.fetched.path)
     _refuse_other_ends(original, model)
+    refuse_endless(
+        [original, model],
+        scratch / "samples",
+        split=REPORT,
+        rows=min(store.rows(REPORT), store.fixed_batch or ROWS_A_RUN),
+        timeout_s=setup.settings.device.timeout_s,
+    )
     judged = outputs.choose(prepared.proto, prepared.layers, wanted=setup.settings.task.output)
     assembler = Assembler(prepared, Statistics({}, {}))
     feeds = model_feeds(store, prepared.proto, setup.wiring)

@@ -17,6 +17,7 @@ from seqto.execution.local.worker_process import Channel
 from seqto.model.bundle import components_of, merge
 from seqto.model.compare import same_answers
 from seqto.model.files import load, to_bytes
+from seqto.model.ort_session import open_session
 from seqto.model.wiring import Wiring
 from seqto.records import CALIBRATION, Json
 
@@ -51,6 +52,39 @@ def moved_answers(
             "hold an endless loop? Raise device.timeout_s if it needs longer"
         )
     raise ModelError(message)
+
+
+def refuse_endless(
+    models: Sequence[Path], samples: Path, *, split: str, rows: int, timeout_s: float
+) -> None:
+    """Run models that will run in the main process once in a worker: there a limit ends them.
+
+    Other ways to fail are left to the run in the main process, which says more about them.
+    """
+    target = f"{__name__}:serve_once"
+    for model in models:
+        job: Json = {"model": str(model), "samples": str(samples), "split": split, "rows": rows}
+        with Pool(target, {}, timeout_s=timeout_s) as pool:
+            (ticket,) = pool.map([job])
+        if ticket.failure is not None and ticket.failure.stage == "timeout":
+            raise ModelError(
+                f"{model} does not answer within {timeout_s:g} s on {rows} samples: does it hold "
+                "an endless loop? Raise device.timeout_s if it needs longer"
+            )
+
+
+def serve_once(_setup: Json) -> Callable[[Json, Channel], Json]:
+    """Return the handler of `refuse_endless`: one run of a model, its answers left alone."""
+
+    def handle(job: Json, _channel: Channel) -> Json:
+        feeds = SampleStore.open(Path(job["samples"])).batch(job["split"], 0, job["rows"])
+        try:
+            open_session(Path(job["model"])).run(None, dict(feeds))
+        except Exception as error:  # ORT raises many types without a root
+            return {"failed": str(error)}
+        return {"failed": None}
+
+    return handle
 
 
 def compare_here(

@@ -21,6 +21,7 @@ from seqto.data.pictures import Pictures
 from seqto.errors import ConfigError, DataError, ModelError
 from seqto.execution.local.first_run import moved_answers
 from seqto.files import open_regular
+from seqto.report.live import LiveView
 from seqto.selection.recommend import pick_named
 
 LONG = "a" * 5000
@@ -69,6 +70,39 @@ def test_objectives_without_a_name_are_refused(
     words = ["tune", str(tmp_path / "net.onnx"), "--out", str(tmp_path / "run")]
     assert main([*words, "--data", "random:24", "--objectives", names]) == 2
     assert "search.objectives is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve", ""],
+        ["report", ""],
+        ["compare", "", ""],
+        ["export", "", "-o", "x.onnx"],
+        ["tune", "", "--out", "run"],
+        ["tune", "--config", "", "--out", "run"],
+        ["tune", "net.onnx", "--data", "", "--out", "run"],
+        ["tune", "net.onnx", "--data", "random:24", "--labels", "", "--out", "run"],
+        ["status", ""],
+        ["picks", ""],
+        ["inspect", ""],
+        ["apply", "", "net.onnx", "-o", "x.onnx"],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_is_not_this_folder(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LiveView, "wait", lambda _view: None)
+    nets.save(nets.residual(), tmp_path / "net.onnx")
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "'' is empty" in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["", " "])

@@ -117,7 +117,12 @@ def given_path(text: str | os.PathLike[str], what: str) -> Path:
 
 
 def read_path(text: str | os.PathLike[str], what: str) -> Path:
-    """Return the path that a user gave for an input; one that no file can have is refused."""
+    """Return the path that a user gave for an input; one that no file can have is refused.
+
+    So is an empty one: Python takes it for the working folder.
+    """
+    if not os.fspath(text):
+        raise ConfigError(f"{what} '' is empty: name a file or folder (. is this folder)")
     path = Path(text)
     if "\0" in str(path):
         raise ConfigError(f"{what} {shown(path)} holds a null character: give the name of a file")

@@ -23,7 +23,7 @@ def settings_of(
 
     A model that is given wins over `model.path`.
     """
-    tables = read_toml(config) if config else {}
+    tables = {} if config is None else read_toml(config)
     merged = dotted_settings(dotted, overrides)
     if model is not None:
         merged["model.path"] = str(model)

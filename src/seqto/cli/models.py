@@ -118,7 +118,7 @@ def apply(options: argparse.Namespace) -> int:
 
 def init(options: argparse.Namespace) -> int:
     path = given_path(options.output, "--output")
-    data = data_source(options.data) if options.data else None
+    data = None if options.data is None else data_source(options.data)
     described = api.init(options.model, path, data=data)
     if options.json:
         print(json.dumps({"config": str(path), "dry_run": described.to_json()}))

@@ -71,12 +71,12 @@ def _split(setting: str, items: list[str]) -> list[str]:
 def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     data = getattr(options, "data", None)
-    if data:
+    if data is not None:
         key, value = data_source(data)
         overrides[f"data.{key}"] = value
-    if getattr(options, "labels", None):
+    if getattr(options, "labels", None) is not None:
         overrides["data.labels"] = options.labels
-    if getattr(options, "preset", None):
+    if getattr(options, "preset", None) is not None:
         overrides["data.preprocess.preset"] = options.preset
     return overrides
 

@@ -21,6 +21,7 @@ from seqto.data.pictures import Pictures
 from seqto.errors import ConfigError, DataError, ModelError
 from seqto.execution.local.first_run import moved_answers
 from seqto.files import open_regular
+from seqto.model.ort_session import open_session
 from seqto.report.live import LiveView
 from seqto.selection.recommend import pick_named
 
@@ -297,6 +298,37 @@ def test_a_model_whose_name_is_not_utf8_is_refused_in_one_line(
     error = capsys.readouterr().err
     assert "rename" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_folder_whose_name_is_not_utf8_is_written_and_read(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    config = runs.write_config(tmp_path)
+    model = folder / "net.onnx"
+    model.write_bytes((tmp_path / "net.onnx").read_bytes())
+    out = str(folder / "run")
+    words = ["--config", str(config), "--max-trials", "2", "--quiet"]
+    assert main(["tune", str(model), *words, "--out", out]) == 0
+    assert main(["tune", str(model), *words, "--out", out]) == 0  # resumed
+    assert main(["report", out]) == 0
+    assert main(["export", out, "-o", str(folder / "made.onnx")]) == 0
+    assert main(["analyze", str(model), "--config", str(config), "--out", str(folder / "a")]) == 0
+
+
+def test_nodes_with_one_name_are_told_apart(tmp_path: Path) -> None:
+    model = nets.residual()
+    for node in model.graph.node:
+        node.name = "same"
+    path = nets.save(model, tmp_path / "net.onnx")
+    feeds = {"x": nets.pictures(2)}
+    answers = [open_session(m).run(None, feeds) for m in (path, model.SerializeToString())]
+    assert all(np.array_equal(a, b) for a, b in zip(*answers, strict=True))
+    words = ["export", str(path), "--data", "random:24", "-o", str(tmp_path / "made.onnx")]
+    assert main([*words, "--set", "data.calibration=4"]) == 0
 
 
 def test_a_name_beyond_ascii_works_in_the_c_locale(tmp_path: Path) -> None:

@@ -91,3 +91,8 @@ def quantity(text: str, unit: str) -> float:
     if found is None or scale is None or bare_share:  # 1: is it 1 % or all?
         raise ValueError(f"write it as {_EXAMPLES[unit]}")
     return float(found[1]) * scale
+
+
+def utf8(text: str) -> bytes:
+    """Encode a text; lone surrogates, of a file name that is no valid Unicode, become escapes."""
+    return text.encode("utf-8", "backslashreplace")

@@ -18,6 +18,7 @@ from seqto.report.compare_page import check_page
 from seqto.report.live import LiveView, start
 from seqto.report.view import build_report
 from seqto.study.knowledge import knowledge_of
+from seqto.text import utf8
 
 
 def write_report(folder: str | Path, *, examples: bool = True) -> Result:
@@ -54,7 +55,7 @@ def compare(
     if page is not None:
         path = given_path(page, "page")
         check_page(path)
-        write_file(path, compare_page.render(found, *reports).encode(), error=ConfigError)
+        write_file(path, utf8(compare_page.render(found, *reports)), error=ConfigError)
     return found
 
 

@@ -15,6 +15,7 @@ from seqto.report import plots
 from seqto.report.view import build_report
 from seqto.study import one_shot
 from seqto.study.setup import RunSetup, make_setups
+from seqto.text import utf8
 
 ANALYSIS_FILE = "analysis.json"
 DIAGNOSIS_FILE = "diagnosis.json"
@@ -95,7 +96,7 @@ def run_analyze(setup: RunSetup) -> Json:
     kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
     text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     own = OwnFiles.read(setup.out)
-    own.write(setup.out / ANALYSIS_FILE, text.encode())
+    own.write(setup.out / ANALYSIS_FILE, utf8(text))
     for name, kind in drawings.items():
         drawn = plots.draw(report, "layer_errors", kind=kind)
         if drawn is not None:
@@ -108,5 +109,5 @@ def run_diagnose(setup: RunSetup) -> list[Json]:
     OwnFiles.read(setup.out).check([DIAGNOSIS_FILE])
     plan, findings = one_shot.diagnose(setup)
     text = json.dumps({"plan": plan.to_json(), "findings": findings}, indent=1, allow_nan=False)
-    OwnFiles.read(setup.out).write(setup.out / DIAGNOSIS_FILE, text.encode())
+    OwnFiles.read(setup.out).write(setup.out / DIAGNOSIS_FILE, utf8(text))
     return findings

@@ -25,6 +25,7 @@ from seqto.report import portability
 from seqto.report.view import build_report
 from seqto.selection.recommend import pick_named, recommend
 from seqto.study.export_path import check_output
+from seqto.text import utf8
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def export_with_card(
     text = card_with_figure(public_report(report), chosen.number, files=named)
     for file, content in files.items():
         write_file(file, content, error=ConfigError)
-    write_file(beside, text.encode(), error=ConfigError)
+    write_file(beside, utf8(text), error=ConfigError)
     first, content = next(iter(files.items()))
     components = {f.stem.removeprefix(f"{path.stem}-"): str(f) for f in files if f != path}
     saved = SavedModel(

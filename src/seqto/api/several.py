@@ -28,6 +28,7 @@ from seqto.records import Json
 from seqto.report import html_page, wording
 from seqto.study.open_executor import open_cluster
 from seqto.study.setup import RunSetup, make_each
+from seqto.text import utf8
 
 INDEX = "index.html"
 
@@ -153,7 +154,7 @@ def write_index(out: Path, outcomes: Mapping[str, Outcome]) -> tuple[str, ...]:
     if path.exists() and b"<title>seqto runs</title>" not in path.read_bytes()[:20_000]:
         return (f"{path} is not ours and is left as it is",)
     rows = [_row(name, found) for name, found in outcomes.items()]
-    write_file(path, html_page.render_index(rows, folder=str(out), live=False).encode())
+    write_file(path, utf8(html_page.render_index(rows, folder=str(out), live=False)))
     return ()
 
 

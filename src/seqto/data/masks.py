@@ -66,7 +66,11 @@ class Masks:
         digest = hashlib.sha256()
         for name in self.files:
             path = Path(self.masks) / name
-            digest.update(name.encode() + b"\0" + (path.read_bytes() if path.is_file() else b""))
+            digest.update(
+                name.encode("utf-8", "surrogateescape")
+                + b"\0"
+                + (path.read_bytes() if path.is_file() else b"")
+            )
         return {
             "kind": "masks",
             "pictures": self.pictures.identity(),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,9 @@ DATA_SUFFIX = ".data"  # of the file beside a model that is too large for one
 
 
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
+
+
+HANDLES = "/proc/self/fd"  # where Linux lists the open files of a process
 
 
 # ---------------------------------------------------------------------------- reading and writing
@@ -57,26 +63,26 @@ def load(path: str | Path, *, ours: bool = False) -> Any:
 
     ours: `save` wrote it, so that it is not checked once more, which takes its size in memory.
     """
+    path = Path(path)
+    with utf8_name(path) as name:
+        if not path.is_file():
+            raise ModelError(f"model {str(path)!r} does not exist; give the path of an .onnx file")
+        return _load(path, name, ours=ours)
+
+
+def _load(path: Path, name: str, *, ours: bool) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
-    path = Path(path)
-    if not _is_utf8(str(path)):
-        raise ModelError(
-            f"model {str(path)!r} has a name that is not UTF-8 text in this locale, which ONNX "
-            "Runtime does not open: rename the file or its folder, or set LC_ALL=C.UTF-8"
-        )
-    if not path.is_file():
-        raise ModelError(f"model {str(path)!r} does not exist; give the path of an .onnx file")
     try:
         missing = [] if ours else [p for p in external_files(path) if not p.is_file()]
         if missing:
             raise ModelError(f"{path}: external data file {missing[0].name!r} is missing beside it")
-        proto = onnx.load(str(path))
+        proto = onnx.load(name)
         if not proto.graph.node:
             raise ModelError(f"{path}: no ONNX graph in this file (wrong file, or cut short?)")
         if not ours:
-            _check(path)
+            _check(name)
     except ModelError:
         raise
     except (DecodeError, onnx.checker.ValidationError, ValueError, OSError) as error:
@@ -85,7 +91,7 @@ def load(path: str | Path, *, ours: bool = False) -> Any:
     return proto
 
 
-def _check(path: Path) -> None:
+def _check(name: str) -> None:
     """Check a model by ONNX's rules, unless it has operators that ONNX does not know.
 
     Exporters write some of ONNX Runtime's own, such as SimplifiedLayerNormalization, as if they
@@ -94,10 +100,34 @@ def _check(path: Path) -> None:
     import onnx
 
     try:
-        onnx.checker.check_model(str(path))
+        onnx.checker.check_model(name)
     except onnx.checker.ValidationError as error:
         if "No Op registered for" not in str(error):
             raise
+
+
+@contextlib.contextmanager
+def utf8_name(path: Path) -> Iterator[str]:
+    """Yield a name of a file that is UTF-8 text: ONNX and ONNX Runtime take no other.
+
+    A folder may have another name: Linux lets a process name a folder by its open handle.
+    """
+    if _is_utf8(str(path)):
+        yield str(path)
+        return
+    if not _is_utf8(path.name) or not os.path.isdir(HANDLES):
+        raise ModelError(
+            f"model {str(path)!r} has a name that is not UTF-8 text in this locale, which ONNX "
+            "Runtime does not open: rename the file or its folder, or set LC_ALL=C.UTF-8"
+        )
+    try:
+        handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ModelError(f"model {str(path)!r} cannot be read: {error.strerror}") from error
+    try:
+        yield f"{HANDLES}/{handle}/{path.name}"
+    finally:
+        os.close(handle)
 
 
 def _is_utf8(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""A node's attributes, and the axes and channels of weighted nodes: one rule for all rooms."""
+"""A node's name, its attributes, the axes and channels of weighted nodes: one rule for all."""
 
 from __future__ import annotations
 
@@ -47,3 +47,16 @@ def input_channels(node: Any, weight: Sequence[int]) -> int:
     if node.op_type == "Gemm" and attribute(node, "transB"):
         return int(weight[1])
     return int(weight[-2])
+
+
+def name_nodes(proto: Any) -> None:
+    """Unnamed or doubly named nodes get the name of their op and position: stable by content."""
+    taken: set[str] = set()
+    for position, node in enumerate(proto.graph.node):
+        if not node.name or node.name in taken:
+            base = node.name or node.op_type
+            name = f"{base}_{position}"
+            while name in taken:
+                name += "_"
+            node.name = name
+        taken.add(node.name)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from seqto.model.files import to_bytes, utf8_name
+from seqto.model.graph import name_nodes
+
 CPU = "CPUExecutionProvider"
+SAME_NAME = "two nodes with same node name"  # what ORT says of a graph that has such
 
 
 def open_session(
@@ -45,8 +50,21 @@ def open_session(
         name = "session.optimized_model_external_initializers"
         options.add_session_config_entry(f"{name}_file_name", f"{save_graph.name}.constants")
         options.add_session_config_entry(f"{name}_min_size_in_bytes", "64")
-    return ort.InferenceSession(
-        str(model) if isinstance(model, Path) else model,
-        options,
-        providers=[(provider, dict(provider_options or {}))],
-    )
+    providers = [(provider, dict(provider_options or {}))]
+    with contextlib.ExitStack() as stack:
+        opened = model if isinstance(model, bytes) else stack.enter_context(utf8_name(Path(model)))
+        try:
+            return ort.InferenceSession(opened, options, providers=providers)
+        except Exception as error:  # ORT raises many types without a root
+            if SAME_NAME not in str(error):
+                raise
+        return ort.InferenceSession(_with_own_names(opened), options, providers=providers)
+
+
+def _with_own_names(model: bytes | str) -> bytes:
+    """Return a model whose nodes have names of their own, which ONNX does not ask for."""
+    import onnx
+
+    proto = onnx.load(model) if isinstance(model, str) else onnx.load_from_string(model)
+    name_nodes(proto)
+    return to_bytes(proto)

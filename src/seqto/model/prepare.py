@@ -17,6 +17,7 @@ from seqto.errors import ModelError
 from seqto.files import temporary_folder
 from seqto.model.bundle import components_of, set_components
 from seqto.model.files import DATA_SUFFIX, PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
+from seqto.model.graph import name_nodes
 from seqto.model.half import widen_half
 from seqto.model.layers import WEIGHTED_OPS, list_layers
 from seqto.model.products import write_products
@@ -135,19 +136,6 @@ def strip_notes(proto: Any) -> None:
         del node.metadata_props[:]
     for tensor in proto.graph.initializer:
         tensor.doc_string = ""
-
-
-def name_nodes(proto: Any) -> None:
-    """Unnamed or doubly named nodes get the name of their op and position: stable by content."""
-    taken: set[str] = set()
-    for position, node in enumerate(proto.graph.node):
-        if not node.name or node.name in taken:
-            base = node.name or node.op_type
-            name = f"{base}_{position}"
-            while name in taken:
-                name += "_"
-            node.name = name
-        taken.add(node.name)
 
 
 def upgrade(proto: Any, opset: int, *, name: str, max_opset: int | None = None) -> Any:

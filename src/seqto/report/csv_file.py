@@ -13,7 +13,7 @@ from seqto.files import write_file
 from seqto.records import Json
 from seqto.report.columns import Place, Row, columns
 from seqto.report.json_file import Writer
-from seqto.text import plain
+from seqto.text import plain, utf8
 
 FILE_NAME = "front.csv"
 
@@ -23,7 +23,7 @@ def write_front(
 ) -> Path:
     """Make front.csv in a run folder."""
     path = Path(folder) / FILE_NAME
-    write(path, front_csv(report).encode())
+    write(path, utf8(front_csv(report)))
     return path
 
 

@@ -31,6 +31,7 @@ from seqto.report.json_file import Writer
 from seqto.schemes.scheme import Scheme
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import title_of
+from seqto.text import utf8
 
 FILE_NAME = "report.html"
 
@@ -74,7 +75,7 @@ def write_page(
 ) -> Path:
     """Make report.html in a run folder."""
     path = Path(folder) / FILE_NAME
-    write(path, render(report, folder=os.fspath(folder)).encode())
+    write(path, utf8(render(report, folder=os.fspath(folder))))
     return path
 
 

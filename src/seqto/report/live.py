@@ -28,6 +28,7 @@ from seqto.record.own_files import JOURNAL
 from seqto.record.replay import read_state
 from seqto.records import Json
 from seqto.report import html_page, view, wording
+from seqto.text import utf8
 
 HOST = "127.0.0.1"
 
@@ -89,7 +90,7 @@ class Runs:
         report = view.build_report(read_state(run / JOURNAL))
         folder = os.path.join(os.fspath(self.folder), *name.split("/")) if name else self.folder
         if kind == "page":
-            return html_page.render(report, folder=os.fspath(folder), live=True).encode()
+            return utf8(html_page.render(report, folder=os.fspath(folder), live=True))
         if kind == "data":
             return html_page.embed(html_page.page_data(report, folder=os.fspath(folder))).encode()
         if kind == "row":
@@ -104,7 +105,7 @@ class Runs:
                 rows.append(json.loads(self.made(name, run, kind="row")[1]))
             except (SeqtoError, OSError) as error:
                 rows.append({**_place(name), "status": "?", "trials": 0, "sentence": str(error)})
-        return html_page.render_index(rows, folder=os.fspath(self.folder)).encode()
+        return utf8(html_page.render_index(rows, folder=os.fspath(self.folder)))
 
 
 def _place(name: str) -> Json:
@@ -137,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._answer()
         except SeqtoError as error:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, str(error).encode(), _TEXT)
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, utf8(str(error)), _TEXT)
         except FileNotFoundError:
             self._refuse(HTTPStatus.NOT_FOUND)  # a run that was removed since the scan
         except (BrokenPipeError, ConnectionResetError):

@@ -10,11 +10,13 @@ original float model, the same calibration and evaluation pictures, prepared ali
 2 % against the float model's own answers. The files run as ONNX on ONNX Runtime: loss on the
 report split, bytes after the same clean-up, latency in turn with float. What cannot be installed
 or does not end is said in the table, with the reason. Our run is one of `fronts.py` where it is
-there (--ours FOLDER), and made otherwise.
+there (--ours FOLDER/MODEL/frontier-0, or FOLDER/MODEL), and made otherwise. CPU seconds are kept
+beside wall seconds: they can be compared where the machine was shared with other work.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zoo
-from measure import float_bytes, interleaved, rebuilt, samples_of
+from measure import cpu_kept, float_bytes, interleaved, samples_of
+from peer_ours import loss_of, model_of, our_row
 from peer_tools import TOOLS, run_tool
 
 if TYPE_CHECKING:
@@ -61,12 +64,14 @@ def compare(case: zoo.Case, options: argparse.Namespace, results: zoo.Results) -
 
     folder: Path = options.runs / case.name
     folder.mkdir(parents=True, exist_ok=True)
-    kept = options.ours / case.name / f"frontier-{SEED}"
-    job = case.job(kept if kept.is_dir() else folder / "ours", {"data.seed": SEED})
+    kept = [options.ours / case.name / f"frontier-{SEED}", options.ours / case.name]
+    out = next((x for x in kept if (x / "report.json").is_file()), folder / "ours")
+    job = case.job(out, {"data.seed": SEED})
     head = {"model": case.name, "seed": SEED, "float_bytes": float_bytes(job)}
     if "ours" in options.parts and not (job.out / "report.json").is_file():
         zoo.note(f"ours, {case.name}")
-        run_tune(job)
+        with cpu_kept(out.with_name(f"{out.name}.cpu.json")):
+            run_tune(job)
     sampled = case.job(folder / "samples", {"data.seed": SEED})
     prepare_model(sampled, sampled.out)
     with samples_of(sampled) as store:
@@ -109,8 +114,10 @@ def run_all(
                 "answer": str(folder / f"{_plain(name)}.json"),
             }
             limit_s = 60 * options.limit_minutes
+            before = os.getloadavg()[0]
             told = run_tool(name, spec, environments=options.environments, limit_s=limit_s)
-            results.put(key, {**head, "tool": name, **told})
+            load = [round(before, 1), round(os.getloadavg()[0], 1)]
+            results.put(key, {**head, "tool": name, **told, "run_load": load})
 
 
 def judge(
@@ -124,7 +131,7 @@ def judge(
 ) -> None:
     """Loss on the report split and bytes of every file."""
     from pictures import Judge, told_of_model
-    from seqto.records import REPORT
+    from seqto.records import EVALUATION, REPORT
 
     model = head["model"]
     wanted = {n: f for n, f in made.items() if "loss" not in results.rows.get(f"{model}/{n}", {})}
@@ -133,48 +140,25 @@ def judge(
     ours_missing = run_is_there and f"{model}/{OURS}" not in results.rows
     if not wanted and not ours_missing:
         return
-    referee = Judge(sampled, store, REPORT, told_of_model(sampled, sampled.out))
+    task = told_of_model(sampled, sampled.out)
+    referee = Judge(sampled, store, REPORT, task)
+    on_evaluation = None
     for name, file in wanted.items():
         zoo.note(f"judging {name}, {model}")
         row = results.rows[f"{model}/{name}"]
         try:
-            found = _loss(referee.measure(file))
+            found = loss_of(referee.measure(file))
         except Exception as error:  # a file that onnxruntime does not load is a result, too
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             results.put(f"{model}/{name}", {**row, "error": f"does not run: {first[:160]}"})
             continue
-        results.put(f"{model}/{name}", {**row, "size_bytes": len(file), "loss": found})
+        row = {**row, "size_bytes": len(file), "loss": found}
+        if TOOLS[name].needs_classes:  # it has searched on these pictures, as ours has
+            on_evaluation = on_evaluation or Judge(sampled, store, EVALUATION, task)
+            row["evaluation_loss"] = on_evaluation.measure(file).loss.value
+        results.put(f"{model}/{name}", row)
     if ours_missing:
-        trials = our_trials(job, referee)
-        row = {**head, "tool": OURS, "seconds": _seconds(job), "trials": trials}
-        results.put(f"{model}/{OURS}", row)
-
-
-def our_trials(job: RunSetup, referee: Any) -> list[Json]:
-    """The recommended trials and the front, with their loss on the report split."""
-    from seqto.api import read_report
-
-    report = read_report(job.out)
-    picks: dict[int, list[str]] = {}
-    for pick, number in report["recommended"].items():
-        picks.setdefault(number, []).append(pick)
-    wanted = {*picks, *report["front"]}
-    rows = []
-    for trial in report["trials"]:
-        number = trial["number"]
-        if number not in wanted or trial["error"] or trial["loss"]["value"] > 0.3:
-            continue
-        seen = trial["report_split"]
-        loss = seen["loss"] if seen else _loss(referee.measure(_model(job, number)))
-        rows.append(
-            {
-                "number": number,
-                "picks": picks.get(number, []),
-                "size_bytes": trial["size_bytes"],
-                "loss": {k: loss[k] for k in ("value", "low", "high", "samples")},
-            }
-        )
-    return rows
+        results.put(f"{model}/{OURS}", {**head, "tool": OURS, **our_row(job, referee)})
 
 
 def time_all(
@@ -189,7 +173,7 @@ def time_all(
     ours = results.rows.get(f"{model}/{OURS}")
     files = {n: f for n, f in made.items() if "loss" in results.rows.get(f"{model}/{n}", {})}
     trials = [] if ours is None else [t for t in ours["trials"] if t["picks"]]
-    models = {**files, **{str(t["number"]): _model(job, t["number"]) for t in trials}}
+    models = {**files, **{str(t["number"]): model_of(job, t["number"]) for t in trials}}
     zoo.note(f"timing {len(models)} files of {model}")
     latency = interleaved(job, store, models, seconds=1.0)
     load = Path("/proc/loadavg").read_text(encoding="utf-8").split()[0]
@@ -201,24 +185,6 @@ def time_all(
         for trial in trials:
             trial["latency"] = latency[str(trial["number"])].to_json()
         results.put(f"{model}/{OURS}", {**ours, "load": float(load)})
-
-
-def _model(job: RunSetup, number: int) -> bytes:
-    from seqto.record.replay import read_state
-    from seqto.study.run import JOURNAL
-
-    state = read_state(job.out / JOURNAL)
-    return rebuilt(job.out, next(t for t in state.trials if t.number == number))
-
-
-def _seconds(job: RunSetup) -> float:
-    from pictures import minutes_of
-
-    return 60 * minutes_of(job.out)
-
-
-def _loss(found: Any) -> Json:
-    return {k: getattr(found.loss, k) for k in ("value", "low", "high", "samples")}
 
 
 def _plain(name: str) -> str:

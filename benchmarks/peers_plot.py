@@ -5,11 +5,13 @@ python benchmarks/peers_plot.py     # writes docs/images/peers.png
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import zoo
-from pages.peers import rows_with_ours
+from pages.common import TITLES
+from pages.peers import FILE, models_of, rows_with_ours
 from peer_tools import TOOLS
 
 Json = dict[str, Any]
@@ -23,6 +25,7 @@ COLOURS = {
     "stock": "0.3",
 }
 LEAST = 5e-4  # what loses nothing is drawn here
+COLUMNS = 3
 
 
 def main() -> None:
@@ -31,33 +34,43 @@ def main() -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    rows = rows_with_ours("peers")
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    figure, axes = plt.subplots(1, len(models), figsize=(3.6 * len(models), 3.6), squeeze=False)
-    for axis, model in zip(axes[0], models, strict=True):
-        draw(axis, [row for row in rows if row["model"] == model])
-        axis.set_title(model, fontsize=9)
-    axes[0][0].set_ylabel("changed answers, report split")
-    axes[0][0].legend(fontsize=7)
+    rows = rows_with_ours(FILE)
+    models = models_of(rows)
+    lines = math.ceil((len(models) + 1) / COLUMNS)  # the last cell has the legend
+    figure, axes = plt.subplots(lines, COLUMNS, figsize=(8.4, 2.9 * lines), squeeze=False)
+    cells = list(axes.flat)
+    handles: dict[str, Any] = {}
+    for axis, model in zip(cells, models, strict=False):
+        handles |= draw(axis, [row for row in rows if row["model"] == model])
+        axis.set_title(TITLES.get(model, model), fontsize=10)
+    for line in axes:
+        line[0].set_ylabel("changed answers")
+    for axis in cells[len(models) :]:
+        axis.axis("off")
+    cells[len(models)].legend(handles.values(), handles.keys(), loc="center", fontsize=10)
     zoo.save(figure, Path(zoo.ROOT) / "docs" / "images" / "peers.png")
 
 
-def draw(axis: Any, rows: list[Json]) -> None:
-    seen: set[str] = set()
+def draw(axis: Any, rows: list[Json]) -> dict[str, Any]:
+    """Draw one model; return the marks by tool."""
+    handles: dict[str, Any] = {}
     for row in rows:
         if row["tool"] == "seqto":
             front = _front([(t["size_bytes"] / 1e6, t["loss"]["value"]) for t in row["trials"]])
             shown = [max(loss, LEAST) for _, loss in front]
-            axis.plot([x for x, _ in front], shown, "o-", color="tab:blue", ms=4, label="seqto")
+            style = {"color": "tab:blue", "ms": 4, "zorder": 3}
+            handles["seqto"] = axis.plot([x for x, _ in front], shown, "o-", **style)[0]
         elif "loss" in row:
-            peer = TOOLS[row["tool"]].peer
-            label = TOOLS[row["tool"]].title.split(",")[0]
+            tool = TOOLS[row["tool"]]
             loss = max(row["loss"]["value"], LEAST)
-            told = {} if label in seen else {"label": label}
-            axis.plot(row["size_bytes"] / 1e6, loss, MARKS[peer], color=COLOURS[peer], ms=6, **told)
-            seen.add(label)
+            style = {"color": COLOURS[tool.peer], "ms": 6, "alpha": 0.8}
+            mark = axis.plot(row["size_bytes"] / 1e6, loss, MARKS[tool.peer], **style)[0]
+            handles[tool.title.split(",")[0]] = mark
     axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     axis.set_xlabel("MB")
+    axis.grid(alpha=0.3)
+    return handles
 
 
 def _front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -20,11 +20,14 @@ from pages.common import (
     table,
 )
 from peer_tools import TOOLS
+from zoo import MODELS
 
 FILE = "peers"
 FRONTS = "fronts-vnni"
 USABLE = 0.05  # a file that changes more is left out where winners are named
-COLUMNS = ("loss", "size_bytes", "ratio", "seconds")
+COLUMNS = ("loss", "size_bytes", "ratio", "seconds", "cpu_s")
+CONTROL = "nncf control"
+ORDER = (*MODELS[:3], "resnet20-cifar10")
 
 
 @named("peers")
@@ -41,12 +44,12 @@ def _tables(name: str) -> str:
     """One table a model; the lowest of each column among usable files in bold."""
     rows = rows_with_ours(name)
     parts = []
-    for model in dict.fromkeys(row["model"] for row in rows):
+    for model in models_of(rows):
         found = sorted(
             (line for row in rows if row["model"] == model for line in _lines(row)),
             key=lambda line: (line["loss"] is None, line["loss"]),
         )
-        head = (TITLES.get(model, model), "changed", "MB", "time / float", "seconds")
+        head = (TITLES.get(model, model), "changed", "MB", "time / float", "seconds", "CPU s")
         parts.append(table(head, _bold([_cells(line) for line in found], found)))
     told = (
         "\n¹ A run of the fronts (`fronts-vnni.json`), timed with float, not beside these files.\n"
@@ -60,7 +63,7 @@ def headline() -> str:
     """The best file of each tool within 5 %, by changed answers; all tools, all models."""
     content = read(FILE)
     rows = rows_with_ours(FILE)
-    models = list(dict.fromkeys(row["model"] for row in rows))
+    models = models_of(rows)
     tools = dict.fromkeys(_peer_of(row) for row in rows)
     lines = []
     for tool in sorted(tools, key=lambda name: name != "seqto"):
@@ -76,6 +79,53 @@ def headline() -> str:
         lines.append((tool, *cells))
     told = f"\nCPU: {cpu_kind(content['environment'])}.\n"
     return table(("", *(TITLES.get(m, m) for m in models)), lines) + told
+
+
+@named("peers time")
+def time_of_control() -> str:
+    """How long NNCF's accuracy control takes, and when our run knew a file that is as good."""
+    rows = read(FILE)["rows"]
+    lines = []
+    for model in models_of(list(rows.values())):
+        theirs, ours = rows.get(f"{model}/{CONTROL}"), rows.get(f"{model}/seqto")
+        if theirs is None or "loss" not in theirs or ours is None:
+            continue
+        known = as_good(ours["history"], theirs)
+        for unit, total, front, at in (
+            ("wall", theirs["metered"]["wall_s"], ours["seconds"], known and known["at_s"]),
+            ("CPU", theirs["metered"]["cpu_s"], ours["cpu_s"], known and known["at_cpu_s"]),
+        ):
+            cells = [_of_theirs(at, total), _of_theirs(front, total)]
+            lines.append((f"{TITLES.get(model, model)}, {unit}", f"{total:.0f} s", *cells))
+    head = ("", "NNCF, accuracy control", "ours: as good a file known", "ours: the whole run")
+    return table(head, lines)
+
+
+def as_good(history: Sequence[Json], theirs: Json) -> Json | None:
+    """Return the first trial that is nowhere worse than a file on the samples of the search.
+
+    Loss on the evaluation split, which both have searched on, bytes and, where the file was timed,
+    time relative to float.
+    """
+    latency = theirs.get("latency")
+    limit = latency["ratio"] if latency else float("inf")
+    for trial in history:
+        small = trial["size_bytes"] <= theirs["size_bytes"]
+        exact = trial["evaluation_loss"] <= theirs["evaluation_loss"]
+        if small and exact and trial["ratio"] <= limit:
+            return trial
+    return None
+
+
+def _of_theirs(seconds: float | None, total: float) -> str:
+    return "–" if seconds is None else f"{seconds:.0f} s, {seconds / total:.2f}"
+
+
+def models_of(rows: Sequence[Json]) -> list[str]:
+    """The models of the rows: classifiers in the order of the zoo, then the others."""
+    there = dict.fromkeys(row["model"] for row in rows)
+    known = [model for model in ORDER if model in there]
+    return [*known, *(model for model in there if model not in ORDER)]
 
 
 def rows_with_ours(name: str) -> list[Json]:
@@ -112,19 +162,20 @@ def _lines(row: Json) -> Iterable[Json]:
             if trial["picks"]:
                 names = ", ".join(p.replace("_", "-") for p in trial["picks"])
                 mark = " ¹" if row.get("elsewhere") else ""
-                yield _line(f"**seqto**: {names}{mark}", trial, row["seconds"])
+                yield _line(f"**seqto**: {names}{mark}", trial, row)
         return
     title = TOOLS[row["tool"]].title
     name, _, rest = title.partition(",")
     title = f"{name} {row.get('version', '')}".strip() + (f",{rest}" if rest else "")
     if "loss" in row:
-        yield _line(title, row, row["seconds"])
+        yield _line(title, row, row)
     else:
         empty = dict.fromkeys(COLUMNS)
         yield {"title": title, "error": row["error"], "bounds": None, **empty}
 
 
-def _line(title: str, found: Json, seconds: float) -> Json:
+def _line(title: str, found: Json, run: Json) -> Json:
+    """One file's figures, with the seconds of the run that made it."""
     latency = found.get("latency")
     return {
         "title": title,
@@ -132,19 +183,21 @@ def _line(title: str, found: Json, seconds: float) -> Json:
         "loss": found["loss"]["value"],
         "size_bytes": found["size_bytes"],
         "ratio": latency["ratio"] if latency else None,
-        "seconds": seconds,
+        "seconds": run["seconds"],
+        "cpu_s": run.get("cpu_s") or run.get("metered", {}).get("cpu_s"),
     }
 
 
 def _cells(line: Json) -> tuple[str, ...]:
     if line["loss"] is None:
-        return line["title"], line["error"].replace("|", "/"), "–", "–", "–"
+        return line["title"], line["error"].replace("|", "/"), "–", "–", "–", "–"
     return (
         line["title"],
         bounded(line["bounds"]),
         megabytes(line["size_bytes"]),
         ratio(line["ratio"]),
         f"{line['seconds']:.0f}",
+        "–" if line["cpu_s"] is None else f"{line['cpu_s']:.0f}",
     )
 
 

@@ -164,7 +164,11 @@ class Box:
 
 
 def run_metered(
-    command: Sequence[str], *, limit_s: float | None = None, log: Path | None = None
+    command: Sequence[str],
+    *,
+    limit_s: float | None = None,
+    limit_cpu_s: float | None = None,
+    log: Path | None = None,
 ) -> Json:
     """Run a command: wall and CPU seconds with all its children, peak of the tree's memory."""
     began = time.monotonic()
@@ -178,11 +182,13 @@ def run_metered(
             start_new_session=True,
         )
     peak = _Peak(process.pid)
+    walls, cpus = limit_s or float("inf"), limit_cpu_s or float("inf")
     timed_out = False
     try:
         # wait4 instead of Popen.wait: only this call's children are to be counted
         while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-            if limit_s is not None and time.monotonic() - began > limit_s and not timed_out:
+            over = time.monotonic() - began > walls or peak.cpu_s > cpus
+            if over and not timed_out:
                 timed_out = True
                 _end_group(process.pid)
             time.sleep(0.05)
@@ -209,10 +215,10 @@ def _end_group(pid: int) -> None:
 
 
 class _Peak:
-    """Samples the resident bytes of a process and its descendants, ten times a second."""
+    """Samples resident bytes and CPU of a process and its descendants, ten times a second."""
 
     def __init__(self, pid: int) -> None:
-        self.rss_bytes = 0
+        self.rss_bytes, self.cpu_s = 0, 0.0
         self._pid = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -224,11 +230,13 @@ class _Peak:
         while not self._over.wait(0.1):
             with contextlib.suppress(psutil.Error):
                 root = psutil.Process(self._pid)
-                total = 0
+                total, cpu_s = 0, 0.0
                 for process in [root, *root.children(recursive=True)]:
                     with contextlib.suppress(psutil.Error):
                         total += process.memory_info().rss
+                        cpu_s += sum(process.cpu_times()[:4])
                 self.rss_bytes = max(self.rss_bytes, total)
+                self.cpu_s = max(self.cpu_s, cpu_s)
 
     def close(self) -> None:
         self._over.set()

@@ -72,7 +72,14 @@ TOOLS: Mapping[str, Tool] = {
 }
 
 
-def run_tool(name: str, spec: Json, *, environments: Path, limit_s: float) -> Json:
+def run_tool(
+    name: str,
+    spec: Json,
+    *,
+    environments: Path,
+    limit_s: float,
+    limit_cpu_s: float | None = None,
+) -> Json:
     """What a tool says of its run, or why there is nothing to say."""
     tool = TOOLS[name]
     python, reason = environment(tool.peer, environments)
@@ -86,10 +93,13 @@ def run_tool(name: str, spec: Json, *, environments: Path, limit_s: float) -> Js
     # a folder of its own: names in this one would hide the packages of a peer
     script = str(zoo.HERE / "peer_programs" / f"peer_{tool.peer}.py")
     command = ["env", *(f"{key}={value}" for key, value in QUIET.items()), python, script]
-    metered = run_metered([*command, str(spec_file)], limit_s=limit_s, log=log)
+    limits = {"limit_s": limit_s, "limit_cpu_s": limit_cpu_s}
+    metered = run_metered([*command, str(spec_file)], **limits, log=log)
     if metered["timed_out"]:
         result.unlink(missing_ok=True)
-        return {"error": f"not done after {limit_s / 60:g} minutes", "metered": metered}
+        by_clock = metered["wall_s"] >= limit_s or limit_cpu_s is None
+        spent = f"{limit_s / 60:g} minutes" if by_clock else f"{limit_cpu_s / 60:g} CPU minutes"
+        return {"error": f"not done after {spent}", "metered": metered}
     if metered["returncode"] != 0 or not answer.is_file():
         result.unlink(missing_ok=True)
         words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--tools", nargs="+", default=list(TOOLS), metavar="TOOL")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--limit-minutes", type=float, default=30.0, help="for one tool and model")
+    parser.add_argument("--limit-cpu-minutes", type=float, help="the same, of CPU time")
     parser.add_argument("--ours", type=Path, default=zoo.HERE / "runs" / "fronts")
     parser.add_argument("--environments", type=Path, default=zoo.HERE / ".envs")
     options = parser.parse_args()
@@ -113,9 +114,11 @@ def run_all(
                 "result": str(folder / f"{_plain(name)}.onnx"),
                 "answer": str(folder / f"{_plain(name)}.json"),
             }
-            limit_s = 60 * options.limit_minutes
+            limits = {"limit_s": 60 * options.limit_minutes}
+            if options.limit_cpu_minutes:
+                limits["limit_cpu_s"] = 60 * options.limit_cpu_minutes
             before = os.getloadavg()[0]
-            told = run_tool(name, spec, environments=options.environments, limit_s=limit_s)
+            told = run_tool(name, spec, environments=options.environments, **limits)
             load = [round(before, 1), round(os.getloadavg()[0], 1)]
             results.put(key, {**head, "tool": name, **told, "run_load": load})
 

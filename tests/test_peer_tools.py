@@ -22,10 +22,10 @@ def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(peer_tools, "environment", lambda *_: (sys.executable, ""))
     spec = {"answer": str(tmp_path / "a.json"), "result": str(tmp_path / "a.onnx")}
 
-    def run(program: str, limit_s: float = 60.0) -> dict[str, Any]:
+    def run(program: str, limit_s: float = 60.0, **more: float) -> dict[str, Any]:
         (tmp_path / "peer_programs").mkdir(exist_ok=True)
         (tmp_path / "peer_programs" / "peer_nncf.py").write_text(program, encoding="utf-8")
-        found = peer_tools.run_tool("nncf", spec, environments=tmp_path, limit_s=limit_s)
+        found = peer_tools.run_tool("nncf", spec, environments=tmp_path, limit_s=limit_s, **more)
         return dict(found)
 
     return run
@@ -51,6 +51,18 @@ def test_a_peer_that_does_not_end_is_stopped(peer: Any) -> None:
     told = peer("import time\ntime.sleep(600)", limit_s=0.3)
     assert told["error"] == "not done after 0.005 minutes"
     assert told["metered"]["timed_out"]
+
+
+def test_a_peer_that_takes_too_much_cpu_is_stopped(peer: Any) -> None:
+    told = peer("while True:\n    pass", limit_cpu_s=0.3)
+    assert told["error"] == "not done after 0.005 CPU minutes"
+    assert told["metered"]["timed_out"]
+    assert told["metered"]["cpu_s"] >= 0.3
+
+
+def test_a_peer_that_waits_takes_no_cpu(peer: Any) -> None:
+    program = "import time\ntime.sleep(1.0)\nraise SystemExit('seen')"
+    assert peer(program, limit_cpu_s=0.9)["error"] == "ended with code 1: seen"
 
 
 def test_telemetry_of_the_peers_is_off(peer: Any) -> None:

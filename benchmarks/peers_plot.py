@@ -67,7 +67,9 @@ def draw(axis: Any, rows: list[Json]) -> dict[str, Any]:
             mark = axis.plot(row["size_bytes"] / 1e6, loss, MARKS[tool.peer], **style)[0]
             handles[tool.title.split(",")[0]] = mark
     axis.set_yscale("log")
-    axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    axis.set_ylim(LEAST / 1.4, 1.3)
+    axis.set_yticks([LEAST, 0.001, 0.01, 0.1, 1.0], ["0", "0.1 %", "1 %", "10 %", "100 %"])
+    axis.minorticks_off()
     axis.set_xlabel("MB")
     axis.grid(alpha=0.3)
     return handles

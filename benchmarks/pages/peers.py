@@ -27,6 +27,7 @@ FRONTS = "fronts-vnni"
 USABLE = 0.05  # a file that changes more is left out where winners are named
 COLUMNS = ("loss", "size_bytes", "ratio", "seconds", "cpu_s")
 CONTROL = "nncf control"
+HEADLINE_PICKS = ("loss", "drop_in", "fast")
 ORDER = (*MODELS[:3], "resnet20-cifar10")
 
 
@@ -60,23 +61,22 @@ def _tables(name: str) -> str:
 
 @named("peers headline")
 def headline() -> str:
-    """The best file of each tool within 5 %, by changed answers; all tools, all models."""
+    """One file a tool, the one that changes least, and ours by pick; a column a model."""
     content = read(FILE)
     rows = rows_with_ours(FILE)
     models = models_of(rows)
-    tools = dict.fromkeys(_peer_of(row) for row in rows)
-    lines = []
-    for tool in sorted(tools, key=lambda name: name != "seqto"):
-        cells = []
-        for model in models:
-            found = [
-                line
-                for row in rows
-                if row["model"] == model and _peer_of(row) == tool
-                for line in _lines(row)
-            ]
-            cells.append(_best(found))
-        lines.append((tool, *cells))
+    tools = [t for t in dict.fromkeys(_peer_of(row) for row in rows) if t != "seqto"]
+    columns = []
+    for model in models:
+        here = [row for row in rows if row["model"] == model]
+        ours = [line for row in here if row["tool"] == "seqto" for line in _lines(row)]
+        cells = [_of_pick(ours, pick) for pick in HEADLINE_PICKS]
+        for tool in tools:
+            found = [line for row in here if _peer_of(row) == tool for line in _lines(row)]
+            cells.append(_least_changed(found))
+        columns.append(_short_cells(cells))
+    names = [*(f"seqto: {pick.replace('_', '-')}" for pick in HEADLINE_PICKS), *tools]
+    lines = [(name, *(column[i] for column in columns)) for i, name in enumerate(names)]
     told = f"\nCPU: {cpu_kind(content['environment'])}.\n"
     return table(("", *(TITLES.get(m, m) for m in models)), lines) + told
 
@@ -142,13 +142,33 @@ def rows_with_ours(name: str) -> list[Json]:
     return rows
 
 
-def _best(lines: Sequence[Json]) -> str:
+def _of_pick(lines: Sequence[Json], pick: str) -> Json | None:
+    return next((line for line in lines if pick in line["picks"]), None)
+
+
+def _least_changed(lines: Sequence[Json]) -> Json | None:
+    """Return the usable file that changes least, else one that says why there is none."""
     done = [line for line in lines if line["loss"] is not None]
-    if not done:
-        return lines[0]["error"].split(":")[0] if lines else "–"
-    best = min(done, key=lambda line: line["loss"])
-    time = "" if best["ratio"] is None else f", {ratio(best['ratio'])}"
-    return f"{percent(best['loss'])}, {megabytes(best['size_bytes'])} MB{time}"
+    return min(done, key=lambda line: line["loss"]) if done else next(iter(lines), None)
+
+
+def _short_cells(lines: Sequence[Json | None]) -> list[str]:
+    """Changed answers, bytes and time of each file; the lowest of the usable ones in bold."""
+    usable = [x for x in lines if x and x["loss"] is not None and x["loss"] <= USABLE]
+    shown = {"loss": percent, "size_bytes": lambda x: f"{megabytes(x)} MB", "ratio": ratio}
+    least = {n: min((x[n] for x in usable if x[n] is not None), default=None) for n in shown}
+    cells = []
+    for line in lines:
+        if line is None or line["loss"] is None:
+            cells.append("–" if line is None else line["error"].split(":")[0])
+            continue
+        words = []
+        for name, show in shown.items():
+            if line[name] is not None:
+                best = line[name] == least[name] and line in usable
+                words.append(f"**{show(line[name])}**" if best else show(line[name]))
+        cells.append(", ".join(words))
+    return cells
 
 
 def _peer_of(row: Json) -> str:
@@ -169,9 +189,9 @@ def _lines(row: Json) -> Iterable[Json]:
     title = f"{name} {row.get('version', '')}".strip() + (f",{rest}" if rest else "")
     if "loss" in row:
         yield _line(title, row, row)
-    else:
+    elif "error" in row:  # a file that is not judged yet has nothing to show
         empty = dict.fromkeys(COLUMNS)
-        yield {"title": title, "error": row["error"], "bounds": None, **empty}
+        yield {"title": title, "error": row["error"], "bounds": None, "picks": (), **empty}
 
 
 def _line(title: str, found: Json, run: Json) -> Json:
@@ -179,6 +199,7 @@ def _line(title: str, found: Json, run: Json) -> Json:
     latency = found.get("latency")
     return {
         "title": title,
+        "picks": found.get("picks", ()),
         "bounds": found["loss"],
         "loss": found["loss"]["value"],
         "size_bytes": found["size_bytes"],

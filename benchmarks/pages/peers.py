@@ -84,19 +84,23 @@ def headline() -> str:
 @named("peers time")
 def time_of_control() -> str:
     """How long NNCF's accuracy control takes, and when our run knew a file that is as good."""
-    rows = read(FILE)["rows"]
+    content = read(FILE)
+    rows, cores = content["rows"], content["environment"]["cores"]
     lines = []
     for model in models_of(list(rows.values())):
         theirs, ours = rows.get(f"{model}/{CONTROL}"), rows.get(f"{model}/seqto")
         if theirs is None or "loss" not in theirs or ours is None:
             continue
-        known = as_good(ours["history"], theirs)
-        for unit, total, front, at in (
-            ("wall", theirs["metered"]["wall_s"], ours["seconds"], known and known["at_s"]),
-            ("CPU", theirs["metered"]["cpu_s"], ours["cpu_s"], known and known["at_cpu_s"]),
-        ):
-            cells = [_of_theirs(at, total), _of_theirs(front, total)]
-            lines.append((f"{TITLES.get(model, model)}, {unit}", f"{total:.0f} s", *cells))
+        name, metered = TITLES.get(model, model), theirs["metered"]
+        found = as_good(ours["history"], theirs) or {"at_s": None, "at_cpu_s": None}
+        wall = [found["at_s"], ours["seconds"]]
+        cells = [_of_theirs(x, metered["wall_s"]) for x in wall]
+        lines.append((f"{name}, wall seconds", f"{metered['wall_s']:.0f}", *cells))
+        cpu, most = [found["at_cpu_s"], ours["cpu_s"]], ""
+        if ours["cpu_s"] is None:  # nobody took them: at most all cores all the time
+            cpu, most = [x and cores * x for x in wall], "≤ "
+        cells = [_of_theirs(x, metered["cpu_s"], most) for x in cpu]
+        lines.append((f"{name}, CPU seconds", f"{metered['cpu_s']:.0f}", *cells))
     head = ("", "NNCF, accuracy control", "ours: as good a file known", "ours: the whole run")
     return table(head, lines)
 
@@ -117,8 +121,9 @@ def as_good(history: Sequence[Json], theirs: Json) -> Json | None:
     return None
 
 
-def _of_theirs(seconds: float | None, total: float) -> str:
-    return "–" if seconds is None else f"{seconds:.0f} s, {seconds / total:.2f}"
+def _of_theirs(seconds: float | None, total: float, most: str = "") -> str:
+    """Seconds, and their share of the other tool's."""
+    return "–" if seconds is None else f"{most}{seconds:.0f} ({most}{seconds / total:.2f})"
 
 
 def models_of(rows: Sequence[Json]) -> list[str]:
@@ -226,5 +231,6 @@ def _bold(cells: Any, lines: Sequence[Json]) -> Any:
     usable = [line["loss"] is not None and line["loss"] <= USABLE for line in lines]
     for column, name in enumerate(COLUMNS, start=1):
         values = [x[name] if ok else None for x, ok in zip(lines, usable, strict=True)]
-        cells = best_in_bold(cells, column, values)
+        if sum(value is not None for value in values) > 1:  # one alone wins nothing
+            cells = best_in_bold(cells, column, values)
     return cells

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert "/net/Conv_0" in text
     assert "min" in text
     assert "MB" in text
+    assert re.search(r"up to \d+\.\d GB of memory with \d+ workers", text)
     assert not out.exists()
 
 

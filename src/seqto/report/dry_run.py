@@ -31,6 +31,13 @@ from seqto.tasks.task import judges_one_output
 SHOWN = 30  # layers that are listed for people
 
 
+PROCESS_BYTES = 150e6  # of a process before it holds a model: interpreter, ONNX Runtime, samples
+
+
+# of the float model's bytes, at the peak: the prepared model, a candidate's bytes, its session
+WORKER_COPIES, MAIN_COPIES = 3.0, 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """The steps of a run, and an estimate of its time and disk."""
@@ -53,6 +60,8 @@ class DryRun:
     trials: int
     seconds: float
     disk_bytes: float
+    workers: int
+    memory_bytes: float  # of the main process and all workers
 
     def to_json(self) -> Json:
         return {**dataclasses.asdict(self), "layers": [x.to_json() for x in self.layers]}
@@ -73,7 +82,9 @@ class DryRun:
             f"menu: {', '.join(self.menu)}",
             *(f"not offered: {text}" for text in self.not_offered),
             f"about {self.trials} trials, {max(1, round(self.seconds / 60))} min, "
-            f"{self.disk_bytes / 1e6:.0f} MB in {self.out} (samples are deleted at the end)",
+            f"{self.disk_bytes / 1e6:.0f} MB in {self.out} (samples are deleted at the end), "
+            f"up to {self.memory_bytes / 1e9:.1f} GB of memory with {self.workers} workers "
+            "(--jobs sets their number)",
             "layers:",
             *(f"  {x.name}  {x.op_type}  {x.parameters:,} parameters" for x in self.layers[:SHOWN]),
         ]
@@ -101,6 +112,7 @@ def describe(setup: RunSetup) -> DryRun:
     judged = judged_output(setup, prepared)
     sample_s, sample_bytes = _one_sample(setup, prepared)
     trials, seconds = _expected_work(setup, menu, sample_s=sample_s)
+    workers = _workers(setup)
     data = settings.data
     rows = data.calibration + data.evaluation + (data.report or 0)
     return DryRun(
@@ -129,7 +141,15 @@ def describe(setup: RunSetup) -> DryRun:
         trials=trials,
         seconds=seconds,
         disk_bytes=rows * sample_bytes + 3 * prepared.proto.ByteSize(),
+        workers=workers,
+        memory_bytes=expected_memory(prepared.proto.ByteSize(), workers),
     )
+
+
+def expected_memory(model_bytes: int, workers: int) -> float:
+    """Return the bytes that a run may allocate at its peak (benchmarks/large_model.py)."""
+    worker = PROCESS_BYTES + WORKER_COPIES * model_bytes
+    return PROCESS_BYTES + MAIN_COPIES * model_bytes + workers * worker
 
 
 def _expected_work(setup: RunSetup, menu: Choices, *, sample_s: float) -> tuple[int, float]:
@@ -142,7 +162,11 @@ def _expected_work(setup: RunSetup, menu: Choices, *, sample_s: float) -> tuple[
     if not stepwise:
         probes = sum(len(m) - 1 for m in menu.values())
         seconds += probes * (probe_rows(setup) * sample_s + 0.3)
-    return trials, seconds / (settings.search.jobs or os.cpu_count() or 1)
+    return trials, seconds / _workers(setup)
+
+
+def _workers(setup: RunSetup) -> int:
+    return setup.settings.search.jobs or os.cpu_count() or 1
 
 
 def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[float, float]:

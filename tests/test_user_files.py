@@ -272,3 +272,12 @@ def test_a_run_does_not_go_on_through_a_link(done: Done, tmp_path: Path, name: s
     assert is_one_line(error)
     assert "outside" in error
     assert content(tmp_path) == before
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    from seqto.errors import JournalError
+    from seqto.record.own_files import OwnFiles
+
+    (tmp_path / "mine").write_text("a file of the user")
+    with pytest.raises(JournalError, match="mine' is no folder"):
+        OwnFiles.read(tmp_path / "mine")

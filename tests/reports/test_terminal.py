@@ -121,3 +121,24 @@ def test_sizes_of_the_drawn_front_have_the_units_of_the_table() -> None:
     for trial in report["trials"]:
         trial["size_bytes"] = 150_000 + trial["number"]
     assert "150.0 kB" in terminal.front_chart(report, 78)
+
+
+def test_the_table_of_layers_cuts_no_heading_and_has_no_empty_column() -> None:
+    report = build_report(journal())
+    for row in report["model"]["layers"]:
+        row.update(op_type="GlobalAveragePool", parameters=123_456_789, name="/a" * 40)
+    lines = printed(terminal.layers_table(report)).splitlines()
+    assert lines[0].split() == [
+        "rank",
+        "layer",
+        "op",
+        "weights",
+        "qdq",
+        "xmodel",
+        "error",
+        "damage",
+    ]
+    assert max(map(len, lines)) <= 80
+    for row in report["model"]["layers"]:
+        row["damage"] = None
+    assert "damage" not in printed(terminal.layers_table(report))

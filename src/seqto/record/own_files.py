@@ -309,6 +309,9 @@ def _lines(path: Path) -> list[bytes]:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
+    except NotADirectoryError as error:
+        folder = shown(path.parent)
+        raise JournalError(f"{folder} is no folder: give a folder, or another name") from error
     except OSError as error:
         raise JournalError(f"cannot read {shown(path)}: {error.strerror}") from error
     if not (content.startswith(FIRST) or FIRST.startswith(content)):

@@ -156,7 +156,10 @@ def pick_lines(report: Report) -> list[tuple[str, str]]:
 
 
 def layers_table(report: Report, *, limit: int | None = None) -> Table:
-    """The layer analysis, worst first: what to exclude, and what it weighs."""
+    """The layer analysis, worst first: errors and number of weights.
+
+    A column without any figure is left out; what remains fits 80 columns with whole words.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -167,17 +170,23 @@ def layers_table(report: Report, *, limit: int | None = None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("layer", no_wrap=True)
-    table.add_column("op", no_wrap=True, max_width=12)
-    for name in ("weights", "qdq", "xmodel", "error", "damage"):
+    table.add_column("op", no_wrap=True)
+    table.add_column("weights", justify="right", no_wrap=True)
+    figures = {"qdq": "qdq_err", "xmodel": "xmodel_err", "error": "error", "damage": "damage"}
+    figures = {k: v for k, v in figures.items() if any(row[v] is not None for row in shown)}
+    for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
     for row in shown:
-        cells = [str(row["rank"] + 1), shorten(row["name"], 26), shorten(row["op_type"], 11)]
-        cells += [f"{row['parameters']:,}"]
-        cells += [_figure(row[k]) for k in ("qdq_err", "xmodel_err", "error", "damage")]
+        cells = [str(row["rank"] + 1), shorten(row["name"], 22), shorten(row["op_type"], 9)]
+        cells += [_count(row["parameters"]), *(_figure(row[key]) for key in figures.values())]
         table.add_row(*map(Text, cells))
     if len(shown) < len(ranked):
         table.caption = Text(f"{len(shown)} of {len(ranked)} layers")
     return table
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number < 1_000_000 else f"{number / 1e6:.1f} M"
 
 
 def _figure(value: float | None) -> str:

@@ -25,6 +25,7 @@ import zoo
 COUNTS = (100, 1000)
 LIMIT = 1.5  # of the memory of the smaller number
 CALIBRATION = 8
+SUFFIXES = (".jpg", ".jpeg", ".png")  # tables of labels lie beside the pictures
 
 
 def main() -> None:
@@ -50,7 +51,8 @@ def measured(name: str, count: int, options: argparse.Namespace) -> dict[str, An
     from seqto import config
 
     tables = config.read_toml(options.zoo / f"{name}.toml")
-    given = sorted(p for p in Path(tables["data"]["images"]).rglob("*") if p.is_file())
+    folder_of_pictures = Path(tables["data"]["images"])
+    given = sorted(p for p in folder_of_pictures.rglob("*") if p.suffix.lower() in SUFFIXES)
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
         pictures = Path(folder) / "pictures"
         pictures.mkdir()

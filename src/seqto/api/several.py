@@ -45,11 +45,11 @@ class Results:
 
     @property
     def done(self) -> dict[str, Result]:
-        return {n: found for n, found in self.outcomes.items() if isinstance(found, Result)}
+        return {n: o for n, o in self.outcomes.items() if isinstance(o, Result)}
 
     @property
     def failed(self) -> dict[str, SeqtoError]:
-        return {n: found for n, found in self.outcomes.items() if isinstance(found, SeqtoError)}
+        return {n: o for n, o in self.outcomes.items() if isinstance(o, SeqtoError)}
 
 
 def tune_models(
@@ -153,18 +153,18 @@ def write_index(out: Path, outcomes: Mapping[str, Outcome]) -> tuple[str, ...]:
     path = out / INDEX
     if path.exists() and b"<title>seqto runs</title>" not in path.read_bytes()[:20_000]:
         return (f"{path} is not ours and is left as it is",)
-    rows = [_row(name, found) for name, found in outcomes.items()]
+    rows = [_row(name, outcome) for name, outcome in outcomes.items()]
     write_file(path, utf8(html_page.render_index(rows, folder=str(out), live=False)))
     return ()
 
 
-def _row(name: str, found: Outcome) -> Json:
-    if isinstance(found, SeqtoError):
-        return {"href": "", "name": name, "status": "failed", "trials": 0, "sentence": str(found)}
+def _row(name: str, outcome: Outcome) -> Json:
+    if isinstance(outcome, SeqtoError):
+        return {"href": "", "name": name, "status": "failed", "trials": 0, "sentence": str(outcome)}
     return {
-        "href": f"{quote(Path(found.folder).name)}/report.html",
+        "href": f"{quote(Path(outcome.folder).name)}/report.html",
         "name": name,
-        "status": found.report["status"],
-        "trials": found.report["counts"]["trials"],
-        "sentence": wording.recommendation(found.report),
+        "status": outcome.report["status"],
+        "trials": outcome.report["counts"]["trials"],
+        "sentence": wording.recommendation(outcome.report),
     }

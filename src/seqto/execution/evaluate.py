@@ -99,8 +99,8 @@ class Rows:
                     outputs = self._outputs(run.batch, group[run.positions])
                     see(outputs)
                     want = None if reference is None else reference.take(group[run.positions])
-                    found = scoring.decode(task, outputs, batch=run.batch, reference=want)
-                    sides.setdefault(run.side, []).append((run, found))
+                    decoded = scoring.decode(task, outputs, batch=run.batch, reference=want)
+                    sides.setdefault(run.side, []).append((run, decoded))
                 parts.append(scoring.beside([_in_order(sides[side]) for side in sorted(sides)]))
             yield scoring.joined(parts)
 
@@ -127,9 +127,9 @@ class Rows:
         if self._followed is not None:
             feeds = feeds.with_feeds({FOLLOWED: self._followed[rows]})
         began = time.perf_counter()
-        found = self._session.run(feeds)
+        outputs = self._session.run(feeds)
         self.seconds += time.perf_counter() - began
-        return [self._by_sample(found, place, feeds) for place in self._worker.setup.sent]
+        return [self._by_sample(outputs, position, feeds) for position in self._worker.setup.sent]
 
     def _run_sequences(self, start: int, stop: int) -> Chunk:
         """Outputs of sequences for a task of the main process: of one shape, one a sample."""
@@ -143,12 +143,12 @@ class Rows:
                 if run.side:
                     raise PlanError("a task of the main process gets one text a sample, not pairs")
                 positions.append(first + run.positions)
-                found = rows[first + run.positions]
-                parts.append(self._outputs(run.batch, found))
+                samples = rows[first + run.positions]
+                parts.append(self._outputs(run.batch, samples))
         back = np.argsort(np.concatenate(positions))
         return [
-            model_outputs.joined(outputs, name=self._name(place))[back]
-            for place, outputs in zip(
+            model_outputs.joined(outputs, name=self._name(position))[back]
+            for position, outputs in zip(
                 self._worker.setup.sent, zip(*parts, strict=True), strict=True
             )
         ]
@@ -165,8 +165,8 @@ class Rows:
 
     def _joined(self, runs: Sequence[Chunk]) -> Chunk:
         return [
-            model_outputs.joined(rows, name=self._name(place))
-            for place, rows in zip(self._worker.setup.sent, zip(*runs, strict=True), strict=True)
+            model_outputs.joined(rows, name=self._name(position))
+            for position, rows in zip(self._worker.setup.sent, zip(*runs, strict=True), strict=True)
         ]
 
     def _feeds(self, first: int, last: int) -> Batch:
@@ -179,10 +179,10 @@ class Rows:
         judged = self._worker.setup.output
         return judged.name if position == judged.position else f"number {position}"
 
-    def _by_sample(self, found: list[Any], position: int, feeds: Batch) -> NDArray[Any]:
+    def _by_sample(self, outputs: list[Any], position: int, feeds: Batch) -> NDArray[Any]:
         """One of the outputs, one row a sample, without what only fills a fixed batch."""
         return model_outputs.by_sample(
-            found[position], name=self._name(position), fed=rows_fed(feeds), rows=feeds.rows
+            outputs[position], name=self._name(position), fed=rows_fed(feeds), rows=feeds.rows
         )
 
 
@@ -197,11 +197,11 @@ def evaluate(
     signals.note(dataclasses.asdict(model))
     if model.content in job.known:
         return Skipped(model)
-    made = time.perf_counter()
+    assembled_at = time.perf_counter()
     order = None
     if job.order is not None:
         order = np.load(worker.files.path(job.order), allow_pickle=False)
-    opened, graph = _opened(worker.device, assembled.data, job.threads, told=job.graph)
+    opened, graph = _opened(worker.device, assembled.data, job.threads, with_graph=job.graph)
     model = dataclasses.replace(model, graph=graph)
     del assembled
     with opened as session:
@@ -215,7 +215,7 @@ def evaluate(
             order=order,
             followed=_followed(worker, job),
         )
-        spent = {"assemble": made - began, "load": loaded - made}
+        spent = {"assemble": assembled_at - began, "load": loaded - assembled_at}
         if job.reference is None:
             file = _raw_file(worker, rows.chunks(0, job.rows), f"outputs-{job.plan.key}", signals)
             return RawOutputs(model, worker.files.put(file), {**spent, "run": rows.seconds})
@@ -227,9 +227,9 @@ def evaluate(
     return Evaluated(model, measured, spent, scorer.examples(job.examples))
 
 
-def _opened(device: Any, model: Any, threads: int, *, told: bool) -> tuple[Session, str]:
-    """Load a model; also the hash of its graph, where that is wanted and can be told."""
-    if told and isinstance(device, GraphDevice):
+def _opened(device: Any, model: Any, threads: int, *, with_graph: bool) -> tuple[Session, str]:
+    """Load a model; also the hash of its graph, where it is asked for and the device has it."""
+    if with_graph and isinstance(device, GraphDevice):
         return device.open_with_graph(model, threads=threads)
     return device.open(model, threads=threads), ""
 
@@ -266,13 +266,13 @@ def _in_order(runs: Sequence[tuple[Run, Decoded]]) -> Decoded:
     if len(runs) == 1:
         return runs[0][1]
     back = np.argsort(np.concatenate([run.positions for run, _ in runs]))
-    return scoring.take(scoring.joined([found for _, found in runs]), back)
+    return scoring.take(scoring.joined([decoded for _, decoded in runs]), back)
 
 
 def score(scorer: Scorer, chunks: Iterator[Decoded], signals: Signals) -> None:
     """Compare chunk by chunk, until a rival is better for sure or the job was asked to stop."""
-    for found in chunks:
-        scorer.add(found)
+    for decoded in chunks:
+        scorer.add(decoded)
         signals.alive()
         if scorer.is_beaten() or signals.stopped:
             scorer.stopped = True
@@ -281,7 +281,7 @@ def score(scorer: Scorer, chunks: Iterator[Decoded], signals: Signals) -> None:
 
 def make_reference(worker: WorkerContext, job: MakeReference, signals: Signals) -> ReferenceMade:
     opened, graph = _opened(
-        worker.device, worker.model_of(job.plan), job.threads, told=job.first == 0
+        worker.device, worker.model_of(job.plan), job.threads, with_graph=job.first == 0
     )
     with opened as session:
         rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk)
@@ -299,8 +299,8 @@ def make_reference(worker: WorkerContext, job: MakeReference, signals: Signals) 
                 name = worker.setup.output.name
                 about.update(scoring.describe_outputs(task, outputs, judged=judged, name=name))
 
-        for found in rows.decoded(task, job.first, job.stop, see=see):
-            parts.append(found)
+        for decoded in rows.decoded(task, job.first, job.stop, see=see):
+            parts.append(decoded)
             signals.alive()
     file = worker.files.work_file(name)
     scoring.save_part(file, scoring.joined(parts), about)
@@ -344,9 +344,9 @@ def choose_batch(worker: WorkerContext, job: ChooseBatch, signals: Signals) -> B
         starts: dict[int, range] = {}
         for size in sizes:
             first = worker.store.batch(job.split, 0, size)
-            found = session.run(first)[worker.setup.output.position]
+            output = session.run(first)[worker.setup.output.position]
             signals.alive()
-            by_sample = model_outputs.has_rows(found, size)
+            by_sample = model_outputs.has_rows(output, size)
             if by_sample or size == 1:
                 starts[size] = range(0, max(sizes) // size * size, size)
             if not by_sample:

@@ -29,7 +29,7 @@ class Done:
     handle: Handle
     outcome: Result | Failure
     seconds: float = 0.0  # from its start in a worker, not from its submission
-    note: Json = field(default_factory=dict)  # what it had told before it failed
+    note: Json = field(default_factory=dict)  # what it noted before it failed
     node: Json = field(default_factory=dict)  # name and environment; empty: this machine
 
 
@@ -72,7 +72,7 @@ class Signals(Protocol):
         """Say that the job goes on; long silence ends it."""
         ...
 
-    def note(self, found: Json) -> None:
+    def note(self, facts: Json) -> None:
         """Say what is to be known even if the job fails later."""
         ...
 
@@ -85,12 +85,12 @@ class Signals(Protocol):
 def run_all(executor: Executor, jobs: Iterable[Job], *, alone: bool = False) -> list[Done]:
     """Run jobs to their end; return them in the order of the jobs."""
     handles = [executor.submit(job, alone=alone) for job in jobs]
-    found: dict[Handle, Done] = {}
-    while len(found) < len(handles):
+    by_handle: dict[Handle, Done] = {}
+    while len(by_handle) < len(handles):
         for done in executor.wait():
             if done.handle in handles:
-                found[done.handle] = done
-    return [found[handle] for handle in handles]
+                by_handle[done.handle] = done
+    return [by_handle[handle] for handle in handles]
 
 
 def expect(done: Done, kind: type[R]) -> R | Failure:

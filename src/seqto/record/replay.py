@@ -222,10 +222,10 @@ class RunState:
 
     def _with_shared_latency(self, trial: Trial) -> Trial:
         """Return a trial with the pooled timings of its graph; memory and load time are its own."""
-        found = self.timings_of(trial) if trial.graph and trial.error is None else []
-        if not found:
+        timings = self.timings_of(trial) if trial.graph and trial.error is None else []
+        if not timings:
             return trial
-        latency = functools.reduce(pooled, found)
+        latency = functools.reduce(pooled, timings)
         own = trial.latency
         if own is not None:
             latency = dataclasses.replace(
@@ -281,9 +281,9 @@ def pooled(earlier: Latency, later: Latency) -> Latency:
     """
     if earlier.devices and later.devices:
         both = {n: pooled(earlier.devices[n], one) for n, one in later.devices.items()}
-        found = fleet.joined_latency(both, later.judged_by)
+        joined = fleet.joined_latency(both, later.judged_by)
         return dataclasses.replace(
-            found,
+            joined,
             peak_memory_bytes=later.peak_memory_bytes or earlier.peak_memory_bytes,
             load_ms=later.load_ms or earlier.load_ms,
         )

@@ -51,15 +51,15 @@ def complete(trials: Iterable[Trial]) -> list[tuple[Trial, Loss]]:
 
 def rivals(trials: Iterable[Trial], *, timed: bool = False) -> tuple[Rival, ...]:
     """Return the complete trials that no other beats; of `timed` ones those with a latency."""
-    found = [
+    known = [
         Rival(
             t.size_bytes, total_of(loss), t.latency.ratio if timed and t.latency else None, t.graph
         )
         for t, loss in complete(trials)
         if t.latency is not None or not timed
     ]
-    points = [(float(r.size_bytes), r.total, r.ratio or 0.0) for r in found]
-    unbeaten = [found[i] for i in front(points)]
+    points = [(float(r.size_bytes), r.total, r.ratio or 0.0) for r in known]
+    unbeaten = [known[i] for i in front(points)]
     return tuple(dict.fromkeys(unbeaten))
 
 
@@ -68,17 +68,17 @@ def total_of(loss: Loss) -> float:
     return round(loss.value * loss.samples, SUM_DIGITS)
 
 
-def no_slower(found: Sequence[Rival], ratio: float | None) -> Points:
+def no_slower(known: Sequence[Rival], ratio: float | None) -> Points:
     """Return the rivals that are as fast as this ratio; all of them where time is no objective."""
     return _unbeaten(
-        r for r in found if r.ratio is None or (ratio is not None and r.ratio <= ratio)
+        r for r in known if r.ratio is None or (ratio is not None and r.ratio <= ratio)
     )
 
 
-def by_graph(found: Sequence[Rival], trials: Iterable[Trial]) -> Mapping[str, Points]:
+def by_graph(known: Sequence[Rival], trials: Iterable[Trial]) -> Mapping[str, Points]:
     """Return, for every graph that was timed, the rivals that are as fast as it is."""
     ratios = {t.graph: t.latency.ratio for t in trials if t.graph and t.latency is not None}
-    timed = [r for r in found if r.ratio is not None]
+    timed = [r for r in known if r.ratio is not None]
     return {graph: no_slower(timed, ratio) for graph, ratio in ratios.items() if timed}
 
 
@@ -88,8 +88,8 @@ def beats(points: Points, size_bytes: int, total: float) -> bool:
     return any(size <= own[0] and sums <= own[1] and (size, sums) != own for size, sums in points)
 
 
-def _unbeaten(found: Iterable[Rival]) -> Points:
-    points = [r.point for r in found]
+def _unbeaten(known: Iterable[Rival]) -> Points:
+    points = [r.point for r in known]
     return tuple(dict.fromkeys(points[i] for i in front([(float(s), t) for s, t in points])))
 
 

@@ -55,12 +55,12 @@ class FleetRunner:
 
     def try_all(self, plans: Sequence[Plan]) -> list[Failure | None]:
         """Return why each plan does not run on some device, with its name; None if it runs."""
-        found: list[Failure | None] = [None] * len(plans)
+        failures: list[Failure | None] = [None] * len(plans)
         for name, runner in self.runners.items():
-            left = [i for i, failure in enumerate(found) if failure is None]
+            left = [i for i, failure in enumerate(failures) if failure is None]
             for i, failure in zip(left, runner.try_all([plans[i] for i in left]), strict=True):
-                found[i] = None if failure is None else of_device(name, failure)
-        return found
+                failures[i] = None if failure is None else of_device(name, failure)
+        return failures
 
     def run(self, work: Round) -> None:
         """Run plans on every device, some at a time; `conclude` gets each trial of all devices."""
@@ -69,16 +69,16 @@ class FleetRunner:
         size = ROUND * self.first.executor.slots
         for start in range(0, len(keys), size):
             left = {key: work.plans[key] for key in keys[start : start + size]}
-            found: dict[str, dict[str, Trial]] = {key: {} for key in left}
+            by_plan: dict[str, dict[str, Trial]] = {key: {} for key in left}
             for name, runner in self.runners.items():
                 collected: list[Trial] = []
                 runner.run(dataclasses.replace(work, plans=left, conclude=collected.append))
                 for trial in collected:
-                    found[trial.plan.key][name] = trial
+                    by_plan[trial.plan.key][name] = trial
                 # what failed, is a copy or was beaten need not run on the next device
                 going_on = [t.plan.key for t in collected if _goes_on(t, work.split)]
                 left = {key: work.plans[key] for key in going_on}
-            joined = [joined_trial(trials) for trials in found.values() if trials]
+            joined = [joined_trial(trials) for trials in by_plan.values() if trials]
             for trial in sorted(joined, key=lambda t: t.same_as is not None):
                 twin = known.get(trial.content) if trial.same_as is not None else None
                 known.setdefault(trial.content, trial)
@@ -92,14 +92,14 @@ class FleetRunner:
         examples: Mapping[str, int] | None = None,
     ) -> Iterator[tuple[Trial, Measurement | Failure, tuple[Json, ...]]]:
         """Measure trials on one more split of all devices; examples are of the worst one."""
-        found: dict[int, dict[str, Measurement | Failure]] = {t.number: {} for t in trials}
+        by_trial: dict[int, dict[str, Measurement | Failure]] = {t.number: {} for t in trials}
         shown: dict[int, dict[str, tuple[Json, ...]]] = {t.number: {} for t in trials}
         for name, runner in self.runners.items():
             for trial, measured, some in runner.confirm(trials, split=split, examples=examples):
-                found[trial.number][name] = measured
+                by_trial[trial.number][name] = measured
                 shown[trial.number][name] = some
         for trial in trials:
-            outcomes = found[trial.number]
+            outcomes = by_trial[trial.number]
             failed = {n: o for n, o in outcomes.items() if isinstance(o, Failure)}
             for name, failure in failed.items():
                 yield trial, of_device(name, failure), ()
@@ -137,10 +137,10 @@ class FleetClock:
 
     def measure(self, plans: Sequence[Plan], *, float_plan: Plan | None) -> list[Latency | Failure]:
         """One latency a plan, that of the device which is judged, with those of all devices."""
-        found = {n: c.measure(plans, float_plan=float_plan) for n, c in self._clocks.items()}
+        by_device = {n: c.measure(plans, float_plan=float_plan) for n, c in self._clocks.items()}
         return [
-            self._joined({name: rows[place] for name, rows in found.items()})
-            for place in range(len(plans))
+            self._joined({name: rows[index] for name, rows in by_device.items()})
+            for index in range(len(plans))
         ]
 
     def baseline(self, float_plan: Plan | None) -> Latency | Failure:
@@ -149,9 +149,9 @@ class FleetClock:
     def footprint(self, plan: Plan | None) -> MemoryMeasured | Failure:
         return self._first.footprint(plan)
 
-    def _joined(self, found: Mapping[str, Latency | Failure]) -> Latency | Failure:
-        for name, one in found.items():
+    def _joined(self, by_device: Mapping[str, Latency | Failure]) -> Latency | Failure:
+        for name, one in by_device.items():
             if isinstance(one, Failure):
                 return of_device(name, one)
-        timed = {n: one for n, one in found.items() if isinstance(one, Latency)}
+        timed = {n: one for n, one in by_device.items() if isinstance(one, Latency)}
         return joined_latency(timed, self._judged_by)

@@ -128,13 +128,13 @@ def _sizes(
     """Bytes of every (layer, scheme). Integers of the right shape stand for those rounded later."""
     known = workspace.assembler
     sizer = Assembler(workspace.prepared, known.statistics, max_opset=known.max_opset)
-    found: dict[tuple[str, Scheme], int] = {}
+    sizes: dict[tuple[str, Scheme], int] = {}
     for layer in workspace.layers:
         kinds = [kind for name, kind in roundable if name == layer.name]
         sizer.rounded = placeholders(layer, kinds, sizer) if kinds else {}
         for scheme in menu[layer.name]:
-            found[layer.name, scheme] = sizer.bytes_of(layer, scheme)
-    return found
+            sizes[layer.name, scheme] = sizer.bytes_of(layer, scheme)
+    return sizes
 
 
 def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:
@@ -170,8 +170,8 @@ def _tried_menu(
 
         def added_ops(name: str, scheme: Scheme) -> frozenset[str]:
             plan = Plan.of({name: scheme.without_output_rounding()})
-            made = workspace.assembler.assemble(plan).data
-            return frozenset(model_files.op_types(made) - float_ops)
+            model = workspace.assembler.assemble(plan).data
+            return frozenset(model_files.op_types(model) - float_ops)
 
         left, unsupported = support.supported_choices(
             workspace.layers,
@@ -283,8 +283,8 @@ def _profiles(
         if scheme in recorded:
             continue
         nearest = plan.with_nearest_rounding()
-        if (found := study.runner.profile(nearest, scheme=scheme)) is not None:
-            recorded[scheme] = found
+        if (profile := study.runner.profile(nearest, scheme=scheme)) is not None:
+            recorded[scheme] = profile
     feeds = workspace.feeds.first(CALIBRATION, 1)
     return latency_table(
         workspace.layers, menu, recorded, element_counts(workspace.prepared, feeds)
@@ -301,21 +301,21 @@ def _variants(
 
     They ease the rounding of activations: a menu that rounds none needs none.
     """
-    wanted = [setup.settings.quantize.transforms]
+    chosen = [setup.settings.quantize.transforms]
     schemes = (s for choices in menu.values() for s in choices)
     integer = any(s.arithmetic is not Arithmetic.FLOAT for s in schemes)
     if Need.WIDE_CHOICES in setup.strategy.needs and integer:
-        wanted += [(t,) for t in setup.settings.search.treatments]
-    wanted = [w for w in dict.fromkeys(wanted) if w]
-    if not wanted:
+        chosen += [(t,) for t in setup.settings.search.treatments]
+    chosen = [c for c in dict.fromkeys(chosen) if c]
+    if not chosen:
         return ((),)
     peaks = workspace.calibration.peaks if workspace.calibration else None
     if peaks is None:
         peaks = calibrate(workspace.prepared, workspace.feeds.calibration).peaks
-    made: list[tuple[str, ...]] = [()] if not setup.settings.quantize.transforms else []
-    for transforms in wanted:
-        if variant_of(transforms) == BASE:  # made while a model is assembled: nothing to make here
-            made.append(transforms)
+    variants: list[tuple[str, ...]] = [()] if not setup.settings.quantize.transforms else []
+    for transforms in chosen:
+        if variant_of(transforms) == BASE:  # applied while a model is assembled
+            variants.append(transforms)
             continue
         name = "+".join(transforms)
         try:
@@ -332,14 +332,14 @@ def _variants(
             _note_transform(study, str(error), layers=[], figures={"name": name})
             continue
         if row["touched"] or transforms == setup.settings.quantize.transforms:
-            made.append(transforms)
+            variants.append(transforms)
         message = (
             f"treatment {name}: {len(row['touched'])} layers changed, outputs moved "
             f"by {row['moved']:.1e} of their spread"
         )
         figures = {k: row[k] for k in ("name", "moved", "exact", "skipped")}
         _note_transform(study, message, layers=row["touched"], figures=figures)
-    return tuple(made)
+    return tuple(variants)
 
 
 def _note_transform(study: Study, message: str, *, layers: list[str], figures: Json) -> None:
@@ -388,16 +388,16 @@ def analysis_event(
     settings = setup.settings.analysis
     if done is None:
         (done,) = run_all(executor, [analysis_job(setup, plan)])
-    found = expect(done, Figures)
-    if isinstance(found, Failure):
-        raise DeviceError(f"the layer analysis failed: {found.message}")
+    outcome = expect(done, Figures)
+    if isinstance(outcome, Failure):
+        raise DeviceError(f"the layer analysis failed: {outcome.message}")
     ranking = layer_errors.rank(
-        found.values["errors"],
+        outcome.values["errors"],
         qdq_weight=settings.qdq_weight,
         xmodel_weight=settings.xmodel_weight,
     )
     return LayersRanked(
-        samples=found.values["samples"],
+        samples=outcome.values["samples"],
         seconds=round(done.seconds, 2),
         ranking=tuple(ranking),
     )

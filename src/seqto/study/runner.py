@@ -109,12 +109,12 @@ class PlanRunner:
         if self.record.state.has_failed(PROFILE, plan.key):
             return None
         (done,) = run_all(self.executor, [ProfilePlan(plan)], alone=True)
-        found = expect(done, Figures)
-        if isinstance(found, Failure):
-            self.record.note_failure(PROFILE, found, plan_key=plan.key)
+        outcome = expect(done, Figures)
+        if isinstance(outcome, Failure):
+            self.record.note_failure(PROFILE, outcome, plan_key=plan.key)
             return None
         named = {"plan_key": plan.key, "scheme": scheme, "integer_layers": integer_layers(plan)}
-        event = events.PlanProfiled.of(finite(found.values), **named)
+        event = events.PlanProfiled.of(finite(outcome.values), **named)
         self.record.append(event)
         return event.to_json()
 
@@ -183,8 +183,8 @@ class PlanRunner:
         """Record the node that ran a job, once."""
         name = done.node.get("name")
         if name is not None and name not in self.record.state.nodes:
-            told = {k: v for k, v in done.node.items() if k != "name"}
-            self.record.append(events.NodeUsed(name, told))
+            about = {k: v for k, v in done.node.items() if k != "name"}
+            self.record.append(events.NodeUsed(name, about))
 
     def _difficulty(self, reference: SplitReference) -> NDArray[np.float64] | None:
         if not isinstance(self.task, RankedTask):
@@ -250,11 +250,11 @@ class PlanRunner:
         while running:
             for done in self._wait(running, lambda: None):
                 trial = running.pop(done.handle)
-                found = self._judged_here(done, reference, rows=reference.rows, intervals=True)
+                measured = self._judged_here(done, reference, rows=reference.rows, intervals=True)
                 shown: tuple[Json, ...] = ()
                 if isinstance(done.outcome, Evaluated):
-                    found, shown = done.outcome.measurement, done.outcome.examples
+                    measured, shown = done.outcome.measurement, done.outcome.examples
                 if isinstance(done.outcome, Failure):
                     yield trial, done.outcome, ()
-                elif found is not None:
-                    yield trial, found, shown
+                elif measured is not None:
+                    yield trial, measured, shown

@@ -238,8 +238,8 @@ class Study:
             return False
         if not self.runner.racing or not_below is None:
             return True
-        found = rivals((t for t in self.trials.values() if t.number < before), timed=True)
-        return not beats(no_slower(found, not_below), trial.size_bytes, total_of(trial.loss))
+        leaders = rivals((t for t in self.trials.values() if t.number < before), timed=True)
+        return not beats(no_slower(leaders, not_below), trial.size_bytes, total_of(trial.loss))
 
     def _as_first_timed(self, trial: Trial) -> Trial:
         """Return the first timing, so that a resumed search repeats its decisions."""
@@ -285,8 +285,8 @@ class Study:
         taken = {t.number for t in self.trials.values()}
         numbers: dict[str, int] = {}
         for key in keys:
-            place = self.order.index(key)
-            numbers[key] = place if place not in taken else max(taken) + 1
+            position = self.order.index(key)
+            numbers[key] = position if position not in taken else max(taken) + 1
             taken.add(numbers[key])
         return numbers
 
@@ -310,11 +310,11 @@ class Study:
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]
             times = self.clock.measure(plans, float_plan=self.runner.float_model.plan)
-            for key, found in zip(chosen, times, strict=True):
-                if isinstance(found, Failure):
-                    self.note_failure(TIMING, found, plan_key=key)
+            for key, outcome in zip(chosen, times, strict=True):
+                if isinstance(outcome, Failure):
+                    self.note_failure(TIMING, outcome, plan_key=key)
                 else:
-                    self.append(self.state.timing_event(self.trials[key].number, found))
+                    self.append(self.state.timing_event(self.trials[key].number, outcome))
             if self.all_footprints:
                 self.measure_footprints(chosen)
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
@@ -333,15 +333,15 @@ class Study:
         return list(chosen.values())
 
     def time_baseline(self) -> Latency | None:
-        found = self.clock.baseline(self.runner.float_model.plan)
-        if isinstance(found, Failure):
-            self.note_failure(TIMING, found)
+        outcome = self.clock.baseline(self.runner.float_model.plan)
+        if isinstance(outcome, Failure):
+            self.note_failure(TIMING, outcome)
             return None
         footprint = self.clock.footprint(self.runner.float_model.plan)
         if isinstance(footprint, Failure):
             self.note_failure(FOOTPRINT, footprint)
-            return found
-        return with_footprint(found, footprint)
+            return outcome
+        return with_footprint(outcome, footprint)
 
     def measure_footprints(self, keys: Sequence[str]) -> None:
         """Measure memory and time to load of timed trials, unless known or failed before."""
@@ -351,11 +351,13 @@ class Study:
                 continue
             if trial.latency.load_ms is not None:
                 continue
-            found = self.clock.footprint(trial.plan)
-            if isinstance(found, Failure):
-                self.note_failure(FOOTPRINT, found, plan_key=key)
+            outcome = self.clock.footprint(trial.plan)
+            if isinstance(outcome, Failure):
+                self.note_failure(FOOTPRINT, outcome, plan_key=key)
             else:
-                self.append(FootprintMeasured(trial.number, found.peak_memory_bytes, found.load_ms))
+                self.append(
+                    FootprintMeasured(trial.number, outcome.peak_memory_bytes, outcome.load_ms)
+                )
 
     def is_settled(self, key: str) -> bool:
         """Return whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
@@ -379,14 +381,14 @@ class Study:
             return
         todo = [k for k in keys if split not in self.trials[k].measurements]
         todo = [k for k in todo if not self.state.has_failed(step, k)]
-        wanted = dict.fromkeys(todo, self.examples) if split == REPORT else {}
+        counts = dict.fromkeys(todo, self.examples) if split == REPORT else {}
         chosen = [self.trials[k] for k in todo]
         shown: dict[int, tuple[Json, ...]] = {}
-        for trial, found, examples in self.runner.confirm(chosen, split=split, examples=wanted):
-            if isinstance(found, Failure):
-                self.note_failure(step, found, plan_key=trial.plan.key)
+        for trial, outcome, examples in self.runner.confirm(chosen, split=split, examples=counts):
+            if isinstance(outcome, Failure):
+                self.note_failure(step, outcome, plan_key=trial.plan.key)
             else:
-                self.append(TrialMeasured(trial.number, found))
+                self.append(TrialMeasured(trial.number, outcome))
                 shown[trial.number] = examples
         best = recommend(self.state).best
         if best is not None and shown.get(best):

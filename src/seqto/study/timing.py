@@ -80,19 +80,19 @@ class Clock:
         result = self._interleaved([], float_plan)
         return result if isinstance(result, Failure) else self._latency(result, 0)
 
-    def _latency(self, result: Timed, place: int) -> Latency:
+    def _latency(self, result: Timed, index: int) -> Latency:
         times, throughput = result.times_ms, result.throughput
-        found = latency_from(
+        latency = latency_from(
             times[0],
-            times[place],
-            throughput=throughput[place] if throughput else None,
+            times[index],
+            throughput=throughput[index] if throughput else None,
             batch=self.timing.batch,
             node=self._node,
-            extra=result.phases_ms[place] if result.phases_ms else {},
+            extra=result.phases_ms[index] if result.phases_ms else {},
         )
         if result.lengths is None or result.long_ms is None:
-            return found
-        long = latency_from(result.long_ms[0], result.long_ms[place])
+            return latency
+        long = latency_from(result.long_ms[0], result.long_ms[index])
         usual_tokens, long_tokens = result.lengths
         extra = {
             TOKENS: usual_tokens,
@@ -100,7 +100,7 @@ class Clock:
             LONG_MS: long.median,
             LONG_RATIO: long.ratio,
         }
-        return dataclasses.replace(found, extra={**found.extra, **extra})
+        return dataclasses.replace(latency, extra={**latency.extra, **extra})
 
     def _interleaved(self, plans: Sequence[Plan], float_plan: Plan | None) -> Timed | Failure:
         job = TimePlans(
@@ -116,9 +116,9 @@ class Clock:
         return expect(done, Timed)
 
 
-def with_footprint(latency: Latency, found: MemoryMeasured) -> Latency:
+def with_footprint(latency: Latency, measured: MemoryMeasured) -> Latency:
     return dataclasses.replace(
-        latency, peak_memory_bytes=found.peak_memory_bytes, load_ms=found.load_ms
+        latency, peak_memory_bytes=measured.peak_memory_bytes, load_ms=measured.load_ms
     )
 
 

@@ -181,5 +181,5 @@ def test_every_name_that_is_shown_can_be_asked_for(name: str) -> None:
 
 
 def test_an_unknown_name_says_what_there_is() -> None:
-    with pytest.raises(ConfigError, match="there is balanced, lowest loss"):
+    with pytest.raises(ConfigError, match="its picks are balanced, lowest loss"):
         pick_named("best", {"balanced": 1, "loss": 2})

@@ -107,7 +107,7 @@ class Rows:
     def _decoded_chunk(
         self, task: Task, start: int, stop: int, see: Callable[[Chunk], None]
     ) -> Decoded:
-        """What is kept of one chunk; run by run where the number of boxes differs."""
+        """Decode one chunk; run by run where the number of boxes differs."""
         runs = self._runs(start, stop)
         alike = len({tuple(value.shape[1:] for value in outputs) for outputs in runs}) == 1
         if not alike:

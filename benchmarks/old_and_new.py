@@ -27,7 +27,18 @@ if TYPE_CHECKING:
     import argparse
 
 Json = dict[str, Any]
+VERSIONS = ("old", "new")
 MOST_LOSS = 0.1
+TOLERATED_LOSS = 0.025
+# the command line was one module once
+MAIN = """
+import sys
+try:
+    from seqto.cli.main import main
+except ImportError:
+    from seqto.cli import main
+sys.exit(main())
+"""
 POLL_S = 0.2
 
 
@@ -35,6 +46,7 @@ def main() -> None:
     parser = zoo.parser("old_and_new", __doc__, models=["efficientnet-lite0", "mobilenetv1"])
     parser.add_argument("--old", type=Path, required=True, help="src folder of the other version")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--versions", nargs="+", choices=VERSIONS, default=list(VERSIONS))
     parser.add_argument("--jobs", type=int, help="workers; default: as many as cores")
     options = parser.parse_args()
     kept = {"set": options.set, "jobs": options.jobs}
@@ -45,7 +57,7 @@ def main() -> None:
             for repeat in range(options.repeats):
                 for name in list(trees)[:: 1 if repeat % 2 == 0 else -1]:
                     key = f"{model}/{seed}/{repeat}/{name}"
-                    if key in results.rows:
+                    if key in results.rows or name not in options.versions:
                         continue
                     zoo.note(key)
                     head = {"model": model, "seed": seed, "repeat": repeat, "version": name}
@@ -61,14 +73,13 @@ def one_run(tree: Path, model: str, seed: int, options: argparse.Namespace) -> J
     """Run the command with one version; what it took and what its journal says."""
     folder = options.runs / f"{model}-{seed}-{tree.parent.name}-{time.time_ns()}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    code = "import sys; from seqto.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "tune", "--config", str(options.zoo / f"{model}.toml")]
+    command = [sys.executable, "-c", MAIN, "tune", "--config", str(options.zoo / f"{model}.toml")]
     command += ["--out", str(folder), "--set", f"data.seed={seed}"]
     for setting in options.set:
         command += ["--set", setting]
     if options.jobs:
         command += ["--set", f"search.jobs={options.jobs}"]
-    before = os.getloadavg()[0]
+    before, busy_before = os.getloadavg()[0], machine_busy_s()
     watch = Watch(folder / "journal.jsonl")
     os.environ["PYTHONPATH"] = str(tree)
     try:
@@ -79,7 +90,15 @@ def one_run(tree: Path, model: str, seed: int, options: argparse.Namespace) -> J
     if metered["returncode"] != 0:
         sys.exit(f"{' '.join(command)} ended with code {metered['returncode']}")
     load = [round(before, 1), round(os.getloadavg()[0], 1)]
-    return {"metered": metered, "load": load, **figures(folder, watch.stamps)}
+    others_s = round(machine_busy_s() - busy_before - metered["cpu_s"], 1)
+    told = {"metered": metered, "load": load, "others_cpu_s": others_s}
+    return {**told, **figures(folder, watch.stamps)}
+
+
+def machine_busy_s() -> float:
+    """Return the CPU seconds that all processes of this machine have used (Linux)."""
+    times = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")  # idle and waiting
 
 
 class Watch:
@@ -114,10 +133,13 @@ def figures(folder: Path, stamps: Mapping[int, float]) -> Json:
 
     lines = (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()
     trial_at: dict[int, float] = {}
+    timed_at: dict[int, float] = {}
     for number, line in enumerate(lines):
         event = json.loads(line)
         if event["event"] == "trial":
             trial_at[event["trial"]["number"]] = stamps[number]
+        if event["event"] == "latency":
+            timed_at.setdefault(event["number"], stamps[number])
     state = read_state(folder / "journal.jsonl")
     assert state.baseline is not None
     size = state.baseline.size_bytes
@@ -140,9 +162,29 @@ def figures(folder: Path, stamps: Mapping[int, float]) -> Json:
         "layers": len(state.header.layers) if state.header else None,
         "timings": sum(map(len, state.timings.values())),
         "curve": curve(points),
+        "drop_in_after_s": drop_in_after_s(state, whole, timed_at),
         "hypervolume_timed": volume(timed),
         "spent": getattr(state.ended, "spent", None),
     }
+
+
+def drop_in_after_s(
+    state: Any, whole: Sequence[Any], timed_at: Mapping[int, float]
+) -> float | None:
+    """When a drop-in was known: within the tolerated loss, no larger than int8, no slower."""
+    from seqto.selection.recommend import fully_quantized
+
+    full = fully_quantized(state)
+    found = [
+        timed_at[t.number]
+        for t in whole
+        if full is not None
+        and t.number in timed_at
+        and t.loss.value <= TOLERATED_LOSS
+        and t.size_bytes <= full.size_bytes
+        and t.latency.ratio <= 1.0
+    ]
+    return round(min(found), 1) if found else None
 
 
 def curve(points: Sequence[tuple[float, float, float]]) -> list[tuple[float, float]]:
@@ -209,7 +251,8 @@ def plot(rows: Mapping[str, Json], path: Path) -> None:
                 end = (row["metered"]["wall_s"], row["curve"][-1][1])
                 x, y = zip(*row["curve"], end, strict=True)
                 version = row["version"]
-                axis.step(x, y, where="post", color=colours[version], label=version)
+                label = version if version not in axis.get_legend_handles_labels()[1] else None
+                axis.step(x, y, where="post", color=colours[version], label=label)
         axis.set(title=model, xlabel="seconds since the process began")
         axis.set_ylabel("hypervolume (loss, size)")
         axis.grid(alpha=0.3)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pages.common import Json, bounded, cpu_kind, megabytes, named, origin, read, table
 
+VERSIONS = {"old": "before", "new": "now"}
 KINDS = ("published", "ours", "racing", "frontier")
 
 
@@ -36,6 +37,59 @@ def _sweep_cells(row: Json) -> tuple[str, ...]:
         f"{metered['peak_rss_bytes'] / 1e6:.0f}",
         f"{running / wall:.0%}",
     )
+
+
+@named("old and new")
+def old_and_new() -> str:
+    """Default runs of this version and the one before, in turn."""
+    rows = list(read("old_and_new")["rows"].values())
+    rows.sort(key=lambda r: (r["model"], r["seed"], r["repeat"], r["version"] == "new"))
+    lines = []
+    for row in rows:
+        name = f"{row['model']}, seed {row['seed']}" if row["version"] == "old" else ""
+        name += ", again" if name and row["repeat"] else ""
+        lines.append((name, VERSIONS[row["version"]], *_version_cells(row)))
+    head = (
+        *("model", "", "wall s", "CPU s", "others' CPU s", "hypervolume", "99 % of it after"),
+        *("with latency", "drop-in after", "trials; stopped early", "samples", "probes", "timings"),
+        "workers busy",
+    )
+    return table(head, lines) + origin("old_and_new")
+
+
+def _version_cells(row: Json) -> tuple[str, ...]:
+    metered, curve, spent = row["metered"], row["curve"], row["spent"]
+    last = curve[-1][1]
+    nearly = next(at for at, value in curve if value >= 0.99 * last)
+    drop_in = row["drop_in_after_s"]
+    return (
+        f"{metered['wall_s']:.0f}",
+        f"{metered['cpu_s']:.0f}",
+        f"{max(0.0, row['others_cpu_s']):.0f}",
+        f"{last:.4f}",
+        f"{nearly:.0f} s",
+        f"{row['hypervolume_timed']:.3f}",
+        "–" if drop_in is None else f"{drop_in:.0f} s",
+        f"{row['trials']}; {row['stopped_early']}",
+        f"{row['rows']:,}",
+        str(row["probes"]),
+        str(row["timings"]),
+        "–" if spent is None else f"{1 - spent['idle_share']:.0%}",
+    )
+
+
+@named("time spent")
+def time_spent() -> str:
+    """Where the seconds of this version's runs went."""
+    rows = [r for r in read("old_and_new")["rows"].values() if r["version"] == "new"]
+    lines = []
+    for row in sorted(rows, key=lambda r: (r["model"], r["seed"], r["repeat"])):
+        for place, (phase, spent) in enumerate(row["spent"]["phases"].items()):
+            model = f"{row['model']}, seed {row['seed']}" if place == 0 else ""
+            seconds = [f"{spent[key]:.1f}" for key in ("wall_s", "busy_s", "exclusive_s")]
+            lines.append((model, phase, *seconds))
+    head = ("model", "phase", "wall s", "workers' s", "alone s")
+    return table(head, lines)
 
 
 @named("growth")

@@ -108,7 +108,7 @@ def test_an_empty_name_is_not_this_folder(
 
 @pytest.mark.parametrize("name", ["", " "])
 def test_a_pick_without_a_name_is_no_pick(name: str) -> None:
-    with pytest.raises(ConfigError, match="no recommendation"):
+    with pytest.raises(ConfigError, match=f"no pick {name!r}"):
         pick_named(name, {"balanced": 0, "loss": 1})
     assert pick_named(None, {"balanced": 0, "loss": 1}) == "balanced"
     assert pick_named(None, {"balanced": 0, "goal": 1}) == "goal"

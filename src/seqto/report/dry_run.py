@@ -147,7 +147,7 @@ def describe(setup: RunSetup) -> DryRun:
 
 
 def expected_memory(model_bytes: int, workers: int) -> float:
-    """Return the bytes that a run may allocate at its peak (benchmarks/large_model.py)."""
+    """Return an upper estimate of what a run allocates; benchmarks/large_model.py measures it."""
     worker = PROCESS_BYTES + WORKER_COPIES * model_bytes
     return PROCESS_BYTES + MAIN_COPIES * model_bytes + workers * worker
 

@@ -16,14 +16,13 @@ LOSS_FIELDS = ("value", "low", "high", "samples")
 MOST_LOSS = 0.3  # front trials that lose more on the evaluation split are not shown
 
 
-def our_row(job: RunSetup, referee: Any) -> Json:
-    """Return seconds and CPU seconds of a run, its front and the second of every trial."""
+def run_of(job: RunSetup) -> Json:
+    """Return seconds and CPU seconds of a run, and the second of every trial."""
     spent = cpu_of(job.out)
     return {
         "seconds": _seconds(job),
         "cpu_s": spent["wall_and_cpu_s"][-1][1] if spent else None,
         "run_load": spent["load"] if spent else None,
-        "trials": our_trials(job, referee),
         "history": history(job, spent),
     }
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import zoo
 from measure import cpu_kept, float_bytes, interleaved, samples_of
-from peer_ours import loss_of, model_of, our_row
+from peer_ours import loss_of, model_of, our_trials, run_of
 from peer_tools import TOOLS, run_tool
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 MODELS = (*zoo.MODELS[:3], "resnet20-cifar10", "fastestdet")
-PARTS = ("ours", "peers", "judge", "time")
+PARTS = ("ours", "history", "peers", "judge", "time")
 MAX_DROP = 0.02
-OURS = "seqto"
+OURS, OURS_RUN = "seqto", "seqto run"  # its files; its seconds and what it knew when
 SEED = 0
 
 
@@ -73,6 +73,10 @@ def compare(case: zoo.Case, options: argparse.Namespace, results: zoo.Results) -
         zoo.note(f"ours, {case.name}")
         with cpu_kept(out.with_name(f"{out.name}.cpu.json")):
             run_tune(job)
+    if "history" in options.parts and (job.out / "report.json").is_file():
+        results.put(f"{case.name}/{OURS_RUN}", {**head, "tool": OURS_RUN, **run_of(job)})
+    if not {"peers", "judge", "time"} & set(options.parts):
+        return
     sampled = case.job(folder / "samples", {"data.seed": SEED})
     prepare_model(sampled, sampled.out)
     with samples_of(sampled) as store:
@@ -161,7 +165,15 @@ def judge(
             row["evaluation_loss"] = on_evaluation.measure(file).loss.value
         results.put(f"{model}/{name}", row)
     if ours_missing:
-        results.put(f"{model}/{OURS}", {**head, "tool": OURS, **our_row(job, referee)})
+        results.put(
+            f"{model}/{OURS}",
+            {
+                **head,
+                "tool": OURS,
+                "seconds": run_of(job)["seconds"],
+                "trials": our_trials(job, referee),
+            },
+        )
 
 
 def time_all(

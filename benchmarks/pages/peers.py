@@ -26,7 +26,8 @@ FILE = "peers"
 FRONTS = "fronts-vnni"
 USABLE = 0.05  # a file that changes more is left out where winners are named
 COLUMNS = ("loss", "size_bytes", "ratio", "seconds", "cpu_s")
-CONTROL = "nncf control"
+CONTROL, RUN = "nncf control", "seqto run"
+NOT_KNOWN: Json = {"at_s": None, "at_cpu_s": None}
 HEADLINE_PICKS = ("loss", "drop_in", "fast")
 ORDER = (*MODELS[:3], "resnet20-cifar10")
 
@@ -88,11 +89,12 @@ def time_of_control() -> str:
     rows, cores = content["rows"], content["environment"]["cores"]
     lines = []
     for model in models_of(list(rows.values())):
-        theirs, ours = rows.get(f"{model}/{CONTROL}"), rows.get(f"{model}/seqto")
-        if theirs is None or "loss" not in theirs or ours is None:
+        theirs, ours = rows.get(f"{model}/{CONTROL}"), rows.get(f"{model}/{RUN}")
+        if theirs is None or ours is None:
             continue
         name, metered = TITLES.get(model, model), theirs["metered"]
-        found = as_good(ours["history"], theirs) or {"at_s": None, "at_cpu_s": None}
+        judged = "evaluation_loss" in theirs
+        found = (judged and as_good(ours["history"], theirs)) or NOT_KNOWN
         wall = [found["at_s"], ours["seconds"]]
         cells = [_of_theirs(x, metered["wall_s"]) for x in wall]
         lines.append((f"{name}, wall seconds", f"{metered['wall_s']:.0f}", *cells))
@@ -135,7 +137,7 @@ def models_of(rows: Sequence[Json]) -> list[str]:
 
 def rows_with_ours(name: str) -> list[Json]:
     """The rows of the file; ours is that of the fronts where this benchmark has made no run."""
-    rows: list[Json] = list(read(name)["rows"].values())
+    rows: list[Json] = [r for r in read(name)["rows"].values() if r["tool"] != RUN]
     ours = {row["model"] for row in rows if row["tool"] == "seqto"}
     fronts = read(FRONTS)["rows"]
     for model in dict.fromkeys(row["model"] for row in rows):

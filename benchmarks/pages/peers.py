@@ -138,6 +138,8 @@ def models_of(rows: Sequence[Json]) -> list[str]:
 def rows_with_ours(name: str) -> list[Json]:
     """The rows of the file; ours is that of the fronts where this benchmark has made no run."""
     rows: list[Json] = [r for r in read(name)["rows"].values() if r["tool"] != RUN]
+    judged = {row["model"] for row in rows if row["tool"] != "seqto" and "loss" in row}
+    rows = [row for row in rows if row["model"] in judged]  # ours alone is no comparison
     ours = {row["model"] for row in rows if row["tool"] == "seqto"}
     fronts = read(FRONTS)["rows"]
     for model in dict.fromkeys(row["model"] for row in rows):
@@ -163,7 +165,9 @@ def _short_cells(lines: Sequence[Json | None]) -> list[str]:
     """Changed answers, bytes and time of each file; the lowest of the usable ones in bold."""
     usable = [x for x in lines if x and x["loss"] is not None and x["loss"] <= USABLE]
     shown = {"loss": percent, "size_bytes": lambda x: f"{megabytes(x)} MB", "ratio": ratio}
-    least = {n: min((x[n] for x in usable if x[n] is not None), default=None) for n in shown}
+    # nobody wins where some files are not measured
+    known = [n for n in shown if usable and all(x[n] is not None for x in usable)]
+    least = {n: min(x[n] for x in usable) for n in known}
     cells = []
     for line in lines:
         if line is None or line["loss"] is None:
@@ -172,7 +176,7 @@ def _short_cells(lines: Sequence[Json | None]) -> list[str]:
         words = []
         for name, show in shown.items():
             if line[name] is not None:
-                best = line[name] == least[name] and line in usable
+                best = line in usable and line[name] == least.get(name)
                 words.append(f"**{show(line[name])}**" if best else show(line[name]))
         cells.append(", ".join(words))
     return cells
@@ -233,6 +237,6 @@ def _bold(cells: Any, lines: Sequence[Json]) -> Any:
     usable = [line["loss"] is not None and line["loss"] <= USABLE for line in lines]
     for column, name in enumerate(COLUMNS, start=1):
         values = [x[name] if ok else None for x, ok in zip(lines, usable, strict=True)]
-        if sum(value is not None for value in values) > 1:  # one alone wins nothing
+        if all(x[name] is not None for x, ok in zip(lines, usable, strict=True) if ok):
             cells = best_in_bold(cells, column, values)
     return cells

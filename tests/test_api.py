@@ -36,8 +36,8 @@ def test_a_run_is_exported_compared_and_reported(tmp_path: Path) -> None:
 def test_exported_nodes_say_how_their_layer_is_kept(tmp_path: Path) -> None:
     config, run = runs.write_config(tmp_path / "in"), tmp_path / "run"
     result = seqto.tune(config=config, out=run, search__max_trials=2)
-    seqto.export(run, tmp_path / "noted.onnx", trial=1)
-    exact = seqto.export(run, tmp_path / "exact.onnx", trial=1, exact=True)
+    seqto.export(run, tmp_path / "noted.onnx", trial=1, notes=True)
+    exact = seqto.export(run, tmp_path / "exact.onnx", trial=1)
     assert exact.sha256 == result.trials[1].sha256
     noted, bare = (onnx.load(tmp_path / f"{n}.onnx") for n in ("noted", "exact"))
     schemes = {name: scheme.code for name, scheme in result.trials[1].plan.schemes}

@@ -63,13 +63,13 @@ def export(
     *,
     trial: int | None = None,
     pick: str | None = None,
-    exact: bool = False,
+    notes: bool = False,
 ) -> SavedModel:
     """Rebuild the model of a trial of a run.
 
     `pick` names a recommended one as the report does; without it and `trial`, it is the goal's,
-    where the run has a goal, else the balanced one. Each node gets a note with the scheme of its
-    layer, which Netron shows; `exact` leaves them out: the file is bit for bit the measured one.
+    where the run has a goal, else the balanced one. The file is bit for bit the measured one. With
+    `notes` each node gets a note with the scheme of its layer, which Netron shows.
     """
     source = Path(folder)
     check_output(given_path(output, "output"), source)
@@ -78,7 +78,7 @@ def export(
     if number not in state.trials:
         there = f"it has 0 to {max(state.trials)}" if state.trials else "it has none yet"
         raise ConfigError(f"no trial {number} in {source}: {there}")
-    noted = () if exact or state.header is None else state.header.layers
+    noted = state.header.layers if notes and state.header is not None else ()
     return export_trial(source, output, state.trials[number], noted=noted)
 
 

@@ -47,13 +47,13 @@ class Result:
             raise ConfigError(f"no trial {number} in {self.folder}: it has {len(self.trials)}")
         return found
 
-    def export(self, pick: str | int, path: str | Path, *, exact: bool = False) -> SavedModel:
+    def export(self, pick: str | int, path: str | Path, *, notes: bool = False) -> SavedModel:
         """Write the model of a pick, or of a trial by its number.
 
-        Its nodes get notes with their scheme; `exact`: bit for bit what was measured.
+        Bit for bit what was measured; with `notes` its nodes get notes with their scheme.
         """
         number = pick if isinstance(pick, int) else self.recommended[self._name_of(pick)]
-        noted = () if exact else self.layers
+        noted = self.layers if notes else ()
         return export_trial(Path(self.folder), path, self.trial(number), noted=noted)
 
     def _name_of(self, pick: str) -> str:

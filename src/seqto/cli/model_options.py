@@ -88,10 +88,10 @@ def add_export(commands: Any) -> None:
         "lowest-loss, goal (default: the goal's, else balanced)",
     )
     run.add_argument(
-        "--exact",
+        "--notes",
         action="store_true",
-        help="write the measured file bit for bit (default: its nodes get notes with their "
-        "scheme, which Netron shows)",
+        help="note on every node how its layer is kept, where Netron shows it (default: the "
+        "measured file, bit for bit)",
     )
     parser.add_argument(
         "--card",

@@ -30,9 +30,9 @@ from seqto.report.wording import measured_sentence
 def export(options: argparse.Namespace) -> int:
     source, output = read_path(options.source, "source"), given_path(options.output, "--output")
     if not (source / JOURNAL).is_file():
-        if options.trial is not None or options.pick is not None or options.exact:
+        if options.trial is not None or options.pick is not None or options.notes:
             raise ConfigError(
-                f"{shown(source)} is no run folder: --trial, --pick and --exact need one"
+                f"{shown(source)} is no run folder: --trial, --pick and --notes need one"
             )
         if options.card is not None:
             raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
@@ -44,13 +44,10 @@ def export(options: argparse.Namespace) -> int:
             f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
         )
     if options.card is not None:
-        if options.exact:
-            raise ConfigError(
-                "--card writes into the model's metadata, --exact changes nothing of it: "
-                "leave one of them out"
-            )
+        if options.notes:
+            raise ConfigError("--card and --notes do not go together: leave one of them out")
         return _export_with_card(options, source, output)
-    saved = api.export(source, output, trial=options.trial, pick=options.pick, exact=options.exact)
+    saved = api.export(source, output, trial=options.trial, pick=options.pick, notes=options.notes)
     _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json)
     return 0
 
@@ -74,10 +71,7 @@ def _print_saved(
     else:
         print(f"{what}: {saved.size_bytes:,} bytes → {output}")
         if saved.notes_bytes:
-            print(
-                f"{saved.notes_bytes:,} of them are notes that Netron shows; "
-                "--exact writes the measured file"
-            )
+            print(f"{saved.notes_bytes:,} of them are notes, which the measured file does not have")
         if saved.holds:
             print(saved.holds)
 

@@ -15,7 +15,7 @@ from seqto.schemes.scheme import FP32
 from seqto.schemes.types import S4, S8
 from seqto.search.strategies.evolve import Evolve
 from seqto.search.strategies.front_points import spread_points
-from seqto.search.strategies.frontier import Frontier
+from seqto.search.strategies.frontier import Frontier, even_parts
 from seqto.search.strategies.targets import damage_of
 from seqto.selection import pareto
 
@@ -134,3 +134,25 @@ def test_with_a_time_budget_the_first_ask_gives_a_front() -> None:
     assert usual.plans == hurried.plans[: len(usual.plans)]
     assert hurried.notes[len(usual.notes) :] == ("uniform fp16", "uniform weight-s8-channel")
     assert not any(plan.rounds_for_output for plan in hurried.plans)
+
+
+def test_asks_are_of_even_size() -> None:
+    """A small last ask would leave workers idle."""
+    plans = [(Plan(), str(i)) for i in range(17)]
+    assert [len(part) for part in even_parts(plans, 8)] == [8, 9]
+    assert [len(part) for part in even_parts(plans[:10], 8)] == [10]
+    assert [len(part) for part in even_parts(plans[:14], 8)] == [7, 7]
+    assert even_parts([], 8) == []
+    for size in (1, 3, 8, 64):
+        assert [p for part in even_parts(plans, size) for p in part] == plans
+
+
+def test_a_plan_as_small_as_int8_is_among_the_first_after_the_probes() -> None:
+    world = World(12)
+    notes: list[str] = []
+    search = Frontier().search(world.space(), seed=3)
+    asked = next(search)
+    while not any(note.startswith("swept") for note in asked.notes):
+        asked = search.send(world.answer(asked))
+    notes = list(asked.notes)
+    assert notes[0] == "as small as int8"

@@ -263,3 +263,25 @@ def test_a_task_that_stays_here_judges_raw_outputs(tmp_path: Path) -> None:
     assert trial.loss.value == 0.25
     assert trial.measurements[EVALUATION].scores.keys() == {"accuracy"}
     assert [p.name for p in (tmp_path / "cache" / "work").iterdir()] == ["reference-evaluation"]
+
+
+def test_slow_plans_are_submitted_first_and_keep_their_numbers(tmp_path: Path) -> None:
+    made, script = runner(tmp_path)
+    for plan in PLANS:
+        script.outcomes[plan.key] = measured(3)
+    ratios = (0.5, None, 0.9, 0.7)
+    foretold = {plan.key: ratio for plan, ratio in zip(PLANS, ratios, strict=True)}
+    found: dict[str, int] = {}
+    made.run(
+        {plan.key: (plan, "") for plan in PLANS},
+        split=EVALUATION,
+        probe=False,
+        numbers={plan.key: number for number, plan in enumerate(PLANS)},
+        earlier=[],
+        conclude=lambda trial: found.update({trial.plan.key: trial.number}),
+        deadline=lambda: None,
+        not_below=foretold,
+    )
+    ran = [job.plan for job in script.executor.jobs if isinstance(job, jobs.Evaluate)]
+    assert ran == [PLANS[2], PLANS[3], PLANS[0], PLANS[1]]
+    assert found == {plan.key: number for number, plan in enumerate(PLANS)}

@@ -272,7 +272,7 @@ def test_slow_plans_are_submitted_first_and_keep_their_numbers(tmp_path: Path) -
     ratios = (0.5, None, 0.9, 0.7)
     foretold = {plan.key: ratio for plan, ratio in zip(PLANS, ratios, strict=True)}
     found: dict[str, int] = {}
-    made.run(
+    work = Round(
         {plan.key: (plan, "") for plan in PLANS},
         split=EVALUATION,
         probe=False,
@@ -282,6 +282,7 @@ def test_slow_plans_are_submitted_first_and_keep_their_numbers(tmp_path: Path) -
         deadline=lambda: None,
         not_below=foretold,
     )
+    made.run(work)
     ran = [job.plan for job in script.executor.jobs if isinstance(job, jobs.Evaluate)]
     assert ran == [PLANS[2], PLANS[3], PLANS[0], PLANS[1]]
     assert found == {plan.key: number for number, plan in enumerate(PLANS)}

@@ -4,9 +4,9 @@
     python benchmarks/fleet.py --kernels FOLDER/run --models lite0 --time    # times: alone
 
 FOLDER is what scripts/avx2_onnxruntime.py makes. Each model is tuned once on this CPU (a finished
-run folder in --runs is taken as it is). Its recommended and its portable file, the papers' setting
-and the stock quantizer's settings are then run on the report split under both kinds of kernels,
-each kind in a process of its own. Times are measured with --time alone.
+run folder in --runs is taken as it is; benchmarks/fronts.py leaves such folders). The files of all
+its picks, the papers' setting and the stock quantizer's settings are then run on the report split
+under both kinds of kernels, each kind in a process of its own. --time measures times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import zoo
 
 Json = dict[str, Any]
 KINDS = ("native", "avx2")
-PAPERS, RECOMMENDED, PORTABLE = "papers", "recommended", "portable"
+PAPERS = "papers"
 STOCK = {  # name → (activation, weight, reduced range), per channel
     "stock u8 s8": ("u8", "s8", False),
     "stock u8 s7": ("u8", "s8", True),
@@ -51,6 +51,7 @@ def main() -> None:
                 row = _searched(case, seed, options)
                 for kind in KINDS:
                     row[kind] = _under(kind, case, seed, options, what="losses")
+                row["differing"] = differing(row)
                 results.put(key, row)
             if options.time:
                 for kind in KINDS:
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def _folder(case: zoo.Case, seed: int, options: argparse.Namespace) -> Path:
-    found: Path = options.runs / f"{case.name}-{seed}"
+    found: Path = options.runs / case.name / f"frontier-{seed}"  # as benchmarks/fronts.py has it
     return found
 
 
@@ -87,17 +88,18 @@ def _searched(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
             feeds = zoo.calibration_feeds(store)
             data = stock(prepared, feeds, activation=activation, weight=weight, reduced=reduced)
             (made / f"{name}.onnx").write_bytes(zoo.cleaned(data, prepared))
-    picks = {RECOMMENDED: "balanced", PORTABLE: "portable"}
-    for name, pick in picks.items():
-        api.export(folder, made / f"{name}.onnx", pick=pick)
-    files = {path.stem: path.stat().st_size for path in sorted(made.glob("*.onnx"))}
     trials = {t["number"]: t for t in report["trials"]}
-    chosen = {name: trials[report["recommended"][pick]] for name, pick in picks.items()}
+    named: dict[int, list[str]] = {}
+    for pick, number in report["recommended"].items():
+        named.setdefault(number, []).append(pick)
+    for number in named:
+        api.export(folder, made / f"{number}.onnx", pick=named[number][0])
+    files = {path.stem: path.stat().st_size for path in sorted(made.glob("*.onnx"))}
     return {
         "bytes": files,
         "float_bytes": report["baseline"]["size_bytes"],
-        "trials": {name: t["number"] for name, t in chosen.items()},
-        "may_saturate": {name: len(t["may_saturate"] or ()) for name, t in chosen.items()},
+        "picks": {str(number): picks for number, picks in named.items()},
+        "may_saturate": {str(n): len(trials[n]["may_saturate"] or ()) for n in named},
         "int8_products": report["int8_products"]["result"],
         "searched": {"trials": len(trials), "status": report["status"]},
     }
@@ -155,22 +157,28 @@ def _work(options: argparse.Namespace) -> None:
         else:
             referee = measure.Referee(job, store, REPORT)
             for name, data in files.items():
-                found[name] = measure.loss_json(referee.measure(data))
-                found[name]["answers"] = answers(referee, data)
+                outputs = referee.run(data)
+                found[name] = measure.loss_json(referee.judge(outputs))
+                found[name]["answers"] = answers(outputs)
             found["int8_products"] = saturation.probe(Ort())["result"]
     options.worker.write_text(json.dumps(found))
 
 
-def answers(referee: Any, data: bytes) -> list[int]:
+def answers(outputs: list[Any]) -> list[int]:
     """The first answer of every sample, to compare two kinds of kernels."""
-    outputs = referee._run(data)
     return [int(row) for row in outputs[0].reshape(len(outputs[0]), -1).argmax(axis=1)]
 
 
-def differing(row: Mapping[str, Any], name: str) -> int:
-    """Samples whose answer differs between the kinds of kernels."""
-    pair = (row["native"][name]["answers"], row["avx2"][name]["answers"])
-    return sum(a != b for a, b in zip(*pair, strict=True))
+def differing(row: Mapping[str, Any]) -> dict[str, int]:
+    """Samples whose answer differs between the kinds of kernels, by file; takes the answers out."""
+    native, avx2 = (
+        {name: loss.pop("answers") for name, loss in row[kind].items() if isinstance(loss, dict)}
+        for kind in KINDS
+    )
+    return {
+        name: sum(a != b for a, b in zip(answers, avx2[name], strict=True))
+        for name, answers in native.items()
+    }
 
 
 if __name__ == "__main__":

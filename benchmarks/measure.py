@@ -47,7 +47,7 @@ class Referee:
         from seqto.tasks import scoring
 
         self.job, self.store, self.split = job, store, split
-        outputs = self._run(Path(job.fetched.path))
+        outputs = self.run(Path(job.fetched.path))
         self.reference = scoring.reference_from(
             job.task,
             split,
@@ -57,6 +57,10 @@ class Referee:
         )
 
     def measure(self, model: bytes) -> Measurement:
+        return self.judge(self.run(model))
+
+    def judge(self, outputs: list[Any]) -> Measurement:
+        """Compare what `run` has returned with the float model's answers."""
         from seqto.tasks.scoring import Scorer, decode
 
         scorer = Scorer(
@@ -66,10 +70,11 @@ class Referee:
             rows=self.reference.rows,
             labels=self.store.labels(self.split),
         )
-        scorer.add(decode(self.job.task, self._run(model)))
+        scorer.add(decode(self.job.task, outputs))
         return scorer.measurement()
 
-    def _run(self, model: bytes | Path) -> list[Any]:
+    def run(self, model: bytes | Path) -> list[Any]:
+        """Return the outputs of a model on all samples of the split."""
         import numpy as np
 
         session = self.job.device.open(model)

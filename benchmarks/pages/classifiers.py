@@ -34,20 +34,6 @@ def headline() -> str:
     return table(head, lines) + f"\nCPU: {cpu_kind(content['environment'])}.\n"
 
 
-@named("readme")
-def readme() -> str:
-    """The README's three rows."""
-    content = read(VNNI)
-    wanted = ("efficientnet-lite0", "mobilenetv1", "squeezenet1.1")
-    lines = []
-    for row in _rows(content["rows"], seed=0):
-        if row["model"] in wanted:
-            name = f"{TITLES[row['model']]}, {megabytes(row['float_bytes'])} MB"
-            lines.append((name, _short(row["fq"]), _short(_pick(row, "fast"))))
-    head = ("", "plain int8", "seqto, its fast pick")
-    return table(head, lines) + f"\nCPU: {cpu_kind(content['environment'])}.\n"
-
-
 @named("fronts vnni")
 def picks() -> str:
     """Every pick of every model with its interval."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import subprocess
@@ -283,10 +284,8 @@ def test_main_leaves_a_replaced_output_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert main(["--version"]) == 0
 
 
-def test_a_model_whose_name_is_not_utf8_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """ONNX Runtime opens no such file, so a search of hours would end in its error."""
+def test_a_model_whose_name_is_not_utf8_is_tuned(tmp_path: Path) -> None:
+    """ONNX Runtime opens no such file by its name."""
     config = runs.write_config(tmp_path)
     name = tmp_path / os.fsdecode(b"caf\xe9.onnx")
     try:
@@ -294,9 +293,44 @@ def test_a_model_whose_name_is_not_utf8_is_refused_in_one_line(
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
     words = ["tune", str(name), "--config", str(config), "--out", str(tmp_path / "run")]
+    assert main([*words, "--max-trials", "2", "--quiet"]) == 0
+    assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "made.onnx")]) == 0
+
+
+def test_external_data_beside_a_model_whose_name_is_not_utf8_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = runs.write_config(tmp_path)
+    name = tmp_path / os.fsdecode(b"caf\xe9.onnx")
+    model = onnx.load(tmp_path / "net.onnx")
+    onnx.save(
+        model, tmp_path / "out.onnx", save_as_external_data=True, location="w", size_threshold=0
+    )
+    try:
+        (tmp_path / "out.onnx").rename(name)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    words = ["tune", str(name), "--config", str(config), "--out", str(tmp_path / "run")]
     assert main([*words, "--max-trials", "2", "--quiet"]) == 2
     error = capsys.readouterr().err
     assert "rename" in error
+    assert error.count("\n") == 1
+
+
+def test_a_worker_that_cannot_be_started_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where a process may have few open files."""
+
+    def refuse(*_words: object, **_more: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("seqto.execution.local.child.subprocess.Popen", refuse)
+    config = runs.write_config(tmp_path)
+    words = ["tune", "--config", str(config), "--out", str(tmp_path / "run"), "--quiet"]
+    assert main([*words, "--max-trials", "2"]) == 2
+    error = capsys.readouterr().err
+    assert "a worker process cannot be started: Too many open files" in error
     assert error.count("\n") == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,10 +111,17 @@ def _check(name: str) -> None:
 def utf8_name(path: Path) -> Iterator[str]:
     """Yield a name of a file that is UTF-8 text: ONNX and ONNX Runtime take no other.
 
-    A folder may have another name: Linux lets a process name a folder by its open handle.
+    A file with another name is opened through a link, a folder with another name by its open
+    handle, which Linux gives a name. A link has no external data beside it.
     """
     if _is_utf8(str(path)):
         yield str(path)
+        return
+    if not _is_utf8(path.name) and path.is_file() and not external_files(path):
+        with tempfile.TemporaryDirectory(prefix="seqto-model-") as folder:
+            link = Path(folder) / "model.onnx"
+            link.symlink_to(path.resolve())
+            yield str(link)
         return
     if not _is_utf8(path.name) or not os.path.isdir(HANDLES):
         raise ModelError(

@@ -66,6 +66,11 @@ class Child:
                 start_new_session=True,  # Ctrl-C in the terminal is main's alone
                 env={**_environment(os.environ), "TMPDIR": str(temporary)},
             )
+        except OSError:
+            ours.close()
+            os.close(self._lifeline_fd)
+            os.close(self.output_fd)
+            raise
         finally:
             theirs.close()
             os.close(sentry_fd)

@@ -28,6 +28,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from seqto import errors
 from seqto.errors import DeviceError, SeqtoError
@@ -171,12 +172,21 @@ class Pool:
         while starting < len(self._queue) and len(self._workers) < self.size:
             if self._scratch is None:
                 self._scratch = Scratch.make()
-            worker = Child(self._target, launcher=self._launcher, temporary=self._scratch.folder)
+            worker = self._start(self._scratch.folder)
             self._workers.append(worker)
             self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)
             self._selector.register(worker.output_fd, selectors.EVENT_READ, worker)
             self._send(worker, "setup", self._setup)
             starting += 1
+
+    def _start(self, temporary: Path) -> Child:
+        try:
+            return Child(self._target, launcher=self._launcher, temporary=temporary)
+        except OSError as error:
+            raise DeviceError(
+                f"a worker process cannot be started: {error.strerror or error}; see the limits of "
+                "this shell (ulimit -a), or use fewer workers (search.jobs)"
+            ) from error
 
     def _send(self, worker: Child, kind: str, body: Json | None = None) -> None:
         worker.wire.queue(Frame(kind, body or {}))

@@ -105,7 +105,9 @@ def figures(report: Mapping[str, Any]) -> Any:
     found["recommended"] = picks(report)
     found["sentence"] = untimed_sentence(report)
     found["portability_cost"] = re.sub(
-        r", [\d.]+ of float's time instead of [\d.]+", "", report["portability_cost"]
+        r", ([\d.]+ of float's time instead of [\d.]+|no certain difference in time)",
+        "",
+        report["portability_cost"],
     )
     rows = [(pick, row) for row in report["picks"] for pick in row["picks"]]
     found["picks"] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,8 @@ import nets
 import runs
 from seqto.cli.main import main
 from seqto.data.pictures import Pictures
-from seqto.errors import ConfigError, DataError, ModelError
+from seqto.devices.ort import Ort
+from seqto.errors import ConfigError, DataError, DeviceError, ModelError
 from seqto.execution.local.first_run import moved_answers
 from seqto.files import open_regular
 from seqto.model.ort_session import open_session
@@ -379,3 +381,17 @@ def test_a_name_beyond_ascii_works_in_the_c_locale(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "layers" in done.stdout
+
+
+def test_a_profile_that_was_cut_short_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk."""
+    model = nets.residual().SerializeToString()
+    feeds = {"x": nets.pictures(1)}
+    assert Ort().profile(model, feeds, runs=1)
+
+    def cut(stream: io.TextIOBase) -> None:
+        json.loads(stream.read()[:-9])
+
+    monkeypatch.setattr("seqto.devices.ort.json.load", cut)
+    with pytest.raises(DeviceError, match="profile is not whole"):
+        Ort().profile(model, feeds, runs=1)

@@ -87,8 +87,15 @@ class Ort:
             for _ in range(runs):
                 session.run(None, dict(feeds))
             path = session.end_profiling()
-            with open(path, encoding="utf-8") as stream:
-                events = json.load(stream)
+            try:
+                with open(path, encoding="utf-8") as stream:
+                    events = json.load(stream)
+            except (OSError, ValueError) as error:  # such as on a full disk
+                raise DeviceError(
+                    f"ONNX Runtime's profile is not whole ({error}): is there room for temporary "
+                    f"files in {folder.parent}?",
+                    stage="run",
+                ) from error
         return _kernel_times(events)
 
     def _session(

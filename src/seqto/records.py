@@ -186,6 +186,12 @@ class Measurement:
         for name, (target, key) in _EARLIER_FIGURES.items():
             if data.get(name) is not None:
                 values[target] = {**values.get(target, {}), key: data[name]}
+        for name in (
+            "scores",
+            "baseline_scores",
+        ):  # a score that is not a number is written as null
+            if isinstance(values.get(name), dict):
+                values[name] = {k: v for k, v in values[name].items() if v is not None}
         drops = {k: (low, high) for k, (low, high) in data.get("score_drops", {}).items()}
         kinds = {k: ScoreKind(**kind) for k, kind in data.get("score_kinds", {}).items()}
         values["devices"] = {n: cls.from_json(one) for n, one in data.get("devices", {}).items()}

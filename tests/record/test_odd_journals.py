@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import rich.console
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from seqto.errors import JournalError
 from seqto.record.journal import finite
 from seqto.record.replay import read_state
+from seqto.records import EVALUATION
 from seqto.report import csv_file, html_page, markdown, terminal
 from seqto.report.view import build_report
 
@@ -43,11 +44,16 @@ PLACES = [p for p in places(EVENTS) if len(p) > 1] + [
     (i, *p) for i, event in enumerate(EVENTS) for p in places(event) if p
 ]
 
+SCORE = next(
+    p for p in PLACES if p[1:] == ("trial", "measurements", EVALUATION, "scores", "accuracy")
+)
+
 
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), remove=st.booleans())
+@example(place=SCORE, odd=None, remove=False)
 def test_one_odd_value_is_refused_or_reported(
     tmp_path: Path, place: tuple[Any, ...], odd: Any, remove: bool
 ) -> None:

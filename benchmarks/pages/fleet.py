@@ -35,7 +35,6 @@ STOCK = {
 PICKS = ("portable", "balanced", "drop_in", "fast", "small")
 FEW = 2  # answers of a report split that may differ between the kinds
 BYTES_OF_STOCK, TIME_OF_STOCK = 0.95, 1.05
-SAME_TIME = 1.02  # two sessions of one model differ by about two per cent
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +121,10 @@ def _files(rows: Sequence[Json]) -> dict[str, File]:
 
 
 def _stem(row: Json, name: str) -> str | None:
-    """The file of a stock setting, or of a pick.
-
-    Of the portable picks (every one without layers that may saturate is marked so) it is the one
-    of that name, or the first that is no larger than the papers' setting where that one is.
-    """
+    """The file of a stock setting, or of a pick."""
     if name in STOCK:
         return name
-    named = [number for number, picks in row["picks"].items() if name in picks]
-    if name == "portable":
-        others = [
-            number
-            for number, picks in row["picks"].items()
-            if not row["may_saturate"][number] and set(PICKS) & set(picks)
-        ]
-        small = [n for n in (*named, *others) if row["bytes"][n] <= row["bytes"]["papers"]]
-        named = [*small, *named]
-    return next(iter(named), None)
+    return next((number for number, picks in row["picks"].items() if name in picks), None)
 
 
 def _pooled(losses: Sequence[Json]) -> Json:
@@ -167,7 +153,7 @@ def _portable(files: dict[str, File]) -> list[tuple[str, str, str, str]]:
     ]
     times = [t for t in portable.times.values() if t is not None]
     if len(times) == len(KINDS):
-        rows.append(_row("time on the slower kind", SAME_TIME, max(times), ratio))
+        rows.append(_row("time on the slower kind", 1.0, max(times), ratio))
     return [(f"portable: {what}", *cells) for what, *cells in rows]
 
 

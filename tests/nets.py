@@ -15,10 +15,6 @@ decoder     x ─ Conv ─ Relu ─ ConvTranspose ─ Relu ─ ConvTranspose ─
 scaled      x ─ Gemm(alpha, beta, transB) ─ Relu ─ Gemm(alpha, beta) ─ y
 conditional x ─ Conv ─ Relu ─ pool ─ Flatten ─┬─ ReduceMean ─ Greater ─ If(Gemm | Gemm) ─ y
                                               └──────────────────────────┘
-detector    x ─ Conv ─ Relu ─ Conv ─ Relu ─┬─ Conv ─ Sigmoid ─ Mul(32) ─┬─ Concat ─ Reshape ─ y
-                                           └─ Conv ─ Sigmoid ───────────┘
-segmenter   x ─ Conv ─ Relu ─ Conv ─ Relu ─ Conv ─ Sigmoid ─ y
-
 (pool: GlobalAveragePool)
 """
 
@@ -31,114 +27,13 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-IR_OF_OPSET = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7}
+from net_builder import Net
+
 SIDE = 10
 CLASSES = 5
 LENGTH = 14
-
-
-class Net:
-    """Collects nodes and weights; each call returns the name of its result."""
-
-    def __init__(self, *, opset: int = 13, seed: int = 0, named: bool = True) -> None:
-        self.opset, self.named = opset, named
-        self.rng = np.random.default_rng(seed)
-        self.nodes: list[Any] = []
-        self.weights: list[Any] = []
-
-    def weight(self, *shape: int, scale: float | NDArray[Any] = 1.0) -> str:
-        fan_in = int(np.prod(shape[1:])) or 1
-        values = self.rng.standard_normal(shape) / np.sqrt(fan_in) * scale
-        return self.constant(values.astype(np.float32))
-
-    def constant(self, values: NDArray[Any]) -> str:
-        name = f"const_{len(self.weights)}_with_a_long_name"
-        self.weights.append(numpy_helper.from_array(values, name))
-        return name
-
-    def add(self, op: str, inputs: Sequence[str], *, output: str = "", **attributes: Any) -> str:
-        position = len(self.nodes)
-        result = output or f"{op.lower()}_{position}_result"
-        name = f"/net/{op}_{position}" if self.named else ""
-        self.nodes.append(helper.make_node(op, list(inputs), [result], name=name, **attributes))
-        return result
-
-    def conv(
-        self,
-        x: str,
-        channels: tuple[int, int],
-        *,
-        kernel: int = 3,
-        group: int = 1,
-        bias: bool = True,
-        scale: float | NDArray[Any] = 1.0,
-        **attributes: Any,
-    ) -> str:
-        cin, cout = channels
-        inputs = [x, self.weight(cout, cin // group, kernel, kernel, scale=scale)]
-        if bias:
-            inputs.append(self.constant(self.rng.standard_normal(cout).astype(np.float32) * 0.3))
-        pad = kernel // 2
-        shape = {"kernel_shape": [kernel, kernel], "pads": [pad] * 4, "group": group}
-        return self.add("Conv", inputs, **{**shape, **attributes})
-
-    def gemm(self, x: str, sizes: tuple[int, int], *, output: str = "", trans: int = 1) -> str:
-        fan_in, fan_out = sizes
-        shape = (fan_out, fan_in) if trans else (fan_in, fan_out)
-        w = self.constant((self.rng.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32))
-        b = self.constant(self.rng.standard_normal(fan_out).astype(np.float32) * 0.1)
-        return self.add("Gemm", [x, w, b], output=output, transB=trans)
-
-    def clip(self, x: str, low: float, high: float) -> str:
-        if self.opset < 11:
-            return self.add("Clip", [x], min=low, max=high)
-        bounds = [self.constant(np.array(v, dtype=np.float32)) for v in (low, high)]
-        return self.add("Clip", [x, *bounds])
-
-    def pad(self, x: str, pads: list[int]) -> str:
-        if self.opset < 11:
-            return self.add("Pad", [x], pads=pads, mode="constant")
-        return self.add("Pad", [x, self.constant(np.array(pads, dtype=np.int64))])
-
-    def batch_norm(self, x: str, channels: int) -> str:
-        rng = self.rng
-        parts = [
-            rng.uniform(0.5, 1.5, channels),
-            rng.standard_normal(channels),
-            rng.standard_normal(channels),
-            rng.uniform(0.5, 2.0, channels),
-        ]
-        inputs = [x, *(self.constant(p.astype(np.float32)) for p in parts)]
-        return self.add("BatchNormalization", inputs)
-
-    def model(
-        self,
-        inputs: Mapping[str, Sequence[int | str]],
-        outputs: Mapping[str, Sequence[int | str]],
-        *,
-        check: bool = True,
-    ) -> Any:
-        def value(name: str, shape: Sequence[int | str]) -> Any:
-            return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape))
-
-        given = [value(n, s) for n, s in inputs.items()]
-        if self.opset < 9:  # IR 3: initializers are inputs too
-            given += [value(t.name, t.dims) for t in self.weights if t.data_type == 1]
-            given += [
-                helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
-                for t in self.weights
-                if t.data_type != 1
-            ]
-        graph = helper.make_graph(
-            self.nodes, "net", given, [value(n, s) for n, s in outputs.items()], self.weights
-        )
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
-        proto.ir_version = IR_OF_OPSET.get(self.opset, 10)
-        if check:
-            onnx.checker.check_model(proto, full_check=True)
-        return proto
 
 
 def residual(
@@ -273,68 +168,6 @@ def scaled(*, alpha: float = 0.25, beta: float = 2.0, seed: int = 8) -> Any:
     x = net.add("Relu", [gemm("x", (12, 16), trans=1)])
     gemm(x, (16, CLASSES), trans=0, output="y")
     return net.model({"x": ["N", 12]}, {"y": ["N", CLASSES]})
-
-
-BOX_SIDE = 32  # of the detector's and the segmenter's input
-BOX_CELLS = 64
-
-
-def detector(*, classes: int = 3, batch: int | str = "N", seed: int = 10) -> Any:
-    """YOLOv8-shaped: boxes in pixels and scores of 0 to 1 in one tensor, 4 + classes × cells."""
-    net = Net(seed=seed)
-    x = net.add("Relu", [net.conv("x", (3, 8), strides=[2, 2])])
-    x = net.add("Relu", [net.conv(x, (8, 8), strides=[2, 2])])
-    boxes = net.add("Sigmoid", [net.conv(x, (8, 4), kernel=1, scale=2.0)])
-    boxes = net.add("Mul", [boxes, net.constant(np.array(BOX_SIDE, np.float32))])
-    scores = net.add("Sigmoid", [net.conv(x, (8, classes), kernel=1, scale=4.0)])
-    both = net.add("Concat", [boxes, scores], axis=1)
-    shape = net.constant(np.array([0, 4 + classes, BOX_CELLS], np.int64))
-    net.add("Reshape", [both, shape], output="output0")
-    side = [batch, 3, BOX_SIDE, BOX_SIDE]
-    return net.model({"x": side}, {"output0": [batch, 4 + classes, BOX_CELLS]})
-
-
-def suppressed(*, classes: int = 3, seed: int = 14) -> Any:
-    """A detector with NonMaxSuppression in the graph: as many boxes, scores, labels as are left."""
-    net = Net(seed=seed)
-    x = net.add("Relu", [net.conv("x", (3, 8), strides=[2, 2])])
-    x = net.add("Relu", [net.conv(x, (8, 8), strides=[2, 2])])
-    corner = net.add("Sigmoid", [net.conv(x, (8, 2), kernel=1, scale=2.0)])
-    side = net.add("Sigmoid", [net.conv(x, (8, 2), kernel=1, scale=2.0)])
-    boxes = net.add("Concat", [corner, net.add("Add", [corner, side])], axis=1)
-    boxes = net.add("Mul", [boxes, net.constant(np.array(BOX_SIDE / 2, np.float32))])
-    shape = net.constant(np.array([1, 4, BOX_CELLS], np.int64))
-    boxes = net.add("Transpose", [net.add("Reshape", [boxes, shape])], perm=[0, 2, 1])
-    scores = net.add("Sigmoid", [net.conv(x, (8, classes), kernel=1, scale=4.0)])
-    shape = net.constant(np.array([1, classes, BOX_CELLS], np.int64))
-    scores = net.add("Reshape", [scores, shape])
-    limits = [net.constant(np.array([20], np.int64))]
-    limits += [net.constant(np.array([value], np.float32)) for value in (0.45, 0.5)]
-    kept = net.add("NonMaxSuppression", [boxes, scores, *limits])  # rows: sample, class, cell
-    columns = [net.constant(np.array(i, np.int64)) for i in (1, 2)]
-    label, cell = (net.add("Gather", [kept, column], axis=1) for column in columns)
-    one = net.constant(np.array([0], np.int64))
-    net.add("Gather", [net.add("Squeeze", [boxes, one]), cell], axis=0, output="boxes")
-    place = net.add("Unsqueeze", [label, net.constant(np.array([1], np.int64))])
-    rest = net.add("Unsqueeze", [cell, net.constant(np.array([1], np.int64))])
-    both = net.add("Concat", [place, rest], axis=1)
-    net.add("GatherND", [net.add("Squeeze", [scores, one]), both], output="scores")
-    net.add("Identity", [label], output="labels")
-    outputs = {"boxes": ["m", 4], "scores": ["m"], "labels": ["m"]}
-    model = net.model({"x": [1, 3, BOX_SIDE, BOX_SIDE]}, outputs, check=False)
-    model.graph.output[2].type.tensor_type.elem_type = onnx.TensorProto.INT64
-    onnx.checker.check_model(model, full_check=True)
-    return model
-
-
-def segmenter(*, output: str = "mask", seed: int = 11) -> Any:
-    """A soft map of one object."""
-    net = Net(seed=seed)
-    x = net.add("Relu", [net.conv("x", (3, 8))])
-    x = net.add("Relu", [net.conv(x, (8, 8))])
-    net.add("Sigmoid", [net.conv(x, (8, 1), scale=3.0)], output=output)
-    side = [BOX_SIDE, BOX_SIDE]
-    return net.model({"x": ["N", 3, *side]}, {output: ["N", 1, *side]})
 
 
 def conditional(*, seed: int = 9) -> Any:

@@ -18,6 +18,7 @@ from onnx import numpy_helper
 
 import fake_quant
 import nets
+from net_builder import Net
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.assembly.rounded_weights import round_layers
@@ -347,7 +348,7 @@ def test_two_plans_of_the_same_model_differ_in_nothing_but_what_they_say() -> No
 
 def test_a_bias_too_large_for_its_scale_raises_the_weights_scale() -> None:
     """onnxruntime#22020: dead weights make a scale so fine that an int32 bias saturates."""
-    net = nets.Net()
+    net = Net()
     weight = net.constant(
         (np.random.default_rng(0).standard_normal((4, 3, 1, 1)) * 1e-9).astype("f4")
     )

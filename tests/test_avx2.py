@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nets
 import runs
+from net_builder import Net
 from seqto import tune
 from seqto.data.splits import split_rows
 from seqto.devices import saturation
@@ -58,7 +59,7 @@ def test_this_run_has_the_kernels_that_it_is_for() -> None:
 
 def hot_net() -> onnx.ModelProto:
     """Weights of one sign behind positive inputs: each pair of products is above 2¹⁵."""
-    net = nets.Net()
+    net = Net()
     rng = np.random.default_rng(3)
     hot = (rng.choice([0.5, 1.0], (16, 16, 1, 1)) * rng.uniform(0.95, 1.0)).astype(np.float32)
     x = net.add("Conv", ["x", net.constant(hot), net.constant(np.zeros(16, np.float32))])

@@ -9,13 +9,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
+import endless_nets
 import nets
 import runs
 from seqto.cli.main import main
@@ -48,6 +48,10 @@ LONG = "a" * 5000
         ('data.images="a\\u0000b"', "null character"),
         ("data.random=1000000000000000", "between 1 and"),
         ("search.objectives=[]", "is empty"),
+        ("search.max_size=4", "max_size is 4 bytes; write 4MB"),
+        ('search.max_size="4"', "max_size is 4 bytes; write 4MB"),
+        ("search.max_size=2.5", "max_size is 2.5 bytes; write 2.5MB"),
+        ("search.max_peak_memory=200", "max_peak_memory is 200 bytes; write 200MB"),
         ("executor.address=foo", "is none of auto, host:port"),
         ("executor.address=ray://", "is none of auto, host:port"),
         ("executor.address=host:99999", "is none of auto, host:port"),
@@ -201,46 +205,10 @@ def test_a_name_that_the_terminal_cannot_show_is_escaped(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
-def endless() -> Any:
-    """x ──▶ Loop of 2^62 turns ──▶ MatMul ──▶ y."""
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["go"], ["on"]),
-            helper.make_node("Add", ["v", "one"], ["w"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
-            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("v", TensorProto.FLOAT, None),
-        ],
-        [
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("w", TensorProto.FLOAT, None),
-        ],
-        [numpy_helper.from_array(np.ones(1, np.float32), "one")],
-    )
-    graph = helper.make_graph(
-        [
-            helper.make_node("Loop", ["turns", "yes", "x"], ["z"], body=body),
-            helper.make_node("MatMul", ["z", "m"], ["y"], name="fc"),
-        ],
-        "endless",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])],
-        [
-            numpy_helper.from_array(np.array(2**62), "turns"),
-            numpy_helper.from_array(np.array(True), "yes"),
-            numpy_helper.from_array(np.ones((4, 3), np.float32), "m"),
-        ],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
 def test_a_model_that_never_ends_is_ended(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    onnx.save(endless(), tmp_path / "net.onnx")
+    onnx.save(endless_nets.endless(), tmp_path / "net.onnx")
     words = ["tune", str(tmp_path / "net.onnx"), "--data", "random:24", "--quiet"]
     sizes = ["--set", "data.calibration=4", "--set", "data.evaluation=8"]
     limit = ["--set", "device.timeout_s=2", "--out", str(tmp_path / "run")]
@@ -263,7 +231,7 @@ def test_a_model_that_never_ends_is_ended_where_there_is_no_search(
     tmp_path: Path,
     words: list[str],
 ) -> None:
-    model = endless()
+    model = endless_nets.endless()
     onnx.save(model, tmp_path / "endless.onnx")
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array(1), "turns"))
     onnx.save(model, tmp_path / "plain.onnx")

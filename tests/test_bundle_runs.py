@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import bundles
+import endless_nets
 import seqto
 from inline_runs import run_inline
 from seqto import api
@@ -209,6 +210,26 @@ def test_the_dry_run_names_the_parts(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "tiny: " in text
     assert "judged output: 'decoder/logits'" in text
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(("component", "result"), [("encoder", "memory"), ("decoder", "logits")])
+def test_a_component_that_never_ends_is_ended_in_the_dry_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], component: str, result: str
+) -> None:
+    config = write_run(tmp_path)
+    path = tmp_path / f"tiny-{component}.onnx"
+    model = onnx.load(path)
+    last = next(n for n in model.graph.node if result in n.output)
+    last.output[list(last.output).index(result)] = "before"
+    model.graph.node.append(endless_nets.endless_loop("before", result))
+    model.graph.initializer.extend(endless_nets.endless_constants())
+    onnx.save(model, path)
+    words = ["tune", "--config", str(config), "--out", str(tmp_path / "r"), "--dry-run"]
+    assert main([*words, "--set", "device.timeout_s=2"]) == 2
+    error = capsys.readouterr().err
+    assert "does not answer within 2 s" in error
+    assert path.name in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

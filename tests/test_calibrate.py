@@ -16,6 +16,7 @@ from onnxruntime.quantization import CalibrationMethod, create_calibrator
 
 import nets
 import stock
+from net_builder import Net
 from seqto.calibration.collect import calibrate
 from seqto.calibration.ranges import BINS, range_by
 from seqto.calibration.statistics import Statistics, load_statistics, save_statistics
@@ -88,7 +89,7 @@ def test_channels_lie_where_the_layer_that_reads_them_has_them() -> None:
     found = calibrate(prepare(nets.sequence()), lambda: [{"x": x}])
     np.testing.assert_allclose(found.statistics.means["x"], x.mean(axis=(0, 2)), atol=1e-6)
     np.testing.assert_allclose(found.peaks["x"], np.abs(x).max(axis=(0, 2)), rtol=1e-6)
-    net = nets.Net()
+    net = Net()
     net.add("MatMul", ["x", net.weight(7, 4)], output="y")
     prepared = prepare(net.model({"x": ["N", 2, 5, 7]}, {"y": ["N", 2, 5, 4]}))
     x = rng.standard_normal((3, 2, 5, 7)).astype(np.float32)
@@ -97,7 +98,7 @@ def test_channels_lie_where_the_layer_that_reads_them_has_them() -> None:
 
 
 def test_a_tensor_whose_readers_differ_about_its_channels_has_no_channel_statistics() -> None:
-    net = nets.Net()
+    net = Net()
     conv = net.add("Conv", ["x", net.weight(4, 6, 1)])
     dense = net.add("MatMul", ["x", net.weight(6, 6)])
     net.add("Concat", [conv, dense], output="y", axis=1)
@@ -207,7 +208,7 @@ def test_a_damaged_file_of_statistics_is_one_error(damage: str, tmp_path: Path) 
 PROGRAM = """
 import resource, sys
 import numpy as np
-import nets
+from net_builder import Net
 from seqto.calibration.collect import calibrate
 from seqto.model.prepare import prepare
 from seqto.assembly.assembler import Assembler
@@ -215,7 +216,7 @@ from seqto.assembly.rounded_weights import round_layers
 from seqto.calibration.statistics import Statistics
 
 count = int(sys.argv[1])
-net = nets.Net()
+net = Net()
 x = "x"
 for i in range(3):
     x = net.add("Relu", [net.conv(x, (3 if i == 0 else 16, 16))])

@@ -43,7 +43,7 @@ def test_a_file_is_measured_beside_its_float_model(
     assert found.size_bytes == small.stat().st_size
     assert found.latency.float_median is not None
     words = ["check", str(small), "--against", float_model, "--config", str(config)]
-    assert main([*words, "--json", "--max-size", "1"]) == 3
+    assert main([*words, "--json", "--max-size", "1B"]) == 3
     said = json.loads(capsys.readouterr().out)
     assert said["missed"] == [{"setting": "max_size", "value": found.size_bytes, "limit": 1.0}]
     assert main([*words, "--within", "100%"]) == 0
@@ -106,7 +106,7 @@ def test_a_goal_that_is_met_comes_first_and_one_that_is_not_exits_with_3(
     report = json.loads((run / "report.json").read_text())
     assert report["goal"]["trial"] == report["picks"][0]["trial"] == report["recommended"]["goal"]
     assert seqto.export(run, tmp_path / "q.onnx").trial == report["goal"]["trial"]
-    assert main([*words, "--max-size", "100"]) == 3  # resumed with another goal
+    assert main([*words, "--max-size", "100B"]) == 3  # resumed with another goal
     said = " ".join(capsys.readouterr().err.split())
     assert "No trial meets your goal" in said
     assert "Nearest is trial" in said

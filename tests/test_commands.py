@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import nets
 import runs
 import seqto
+from net_builder import Net
 from refused import said
 from seqto import plugins
 from seqto.cli.main import main
@@ -85,7 +86,7 @@ def test_a_dry_run_shows_the_menu_of_the_run(
 
 def unreadable(tmp_path: Path) -> list[str]:
     """A net of an open length that in truth takes 12 numbers a row, and random data of 32."""
-    net = nets.Net()
+    net = Net()
     shape = net.constant(np.array([-1, 12], dtype=np.int64))
     y = net.add("MatMul", [net.add("Reshape", ["x", shape]), net.weight(12, 5)], output="y")
     path = nets.save(net.model({"x": ["n", "l"]}, {y: ["m", 5]}), tmp_path / "net.onnx")

@@ -267,7 +267,7 @@ def test_layers_taken_apart_keep_their_operators_and_constants() -> None:
     values = isolated_layers.open_float(
         prepared, isolated_layers.tensors_for(prepared, subject.plan)
     )(subject.samples[0])
-    taken = isolated_layers.Apart(subject.assembler, subject.plan, values)
+    taken = isolated_layers.IsolatedLayers(subject.assembler, subject.plan, values)
     whole = onnx.load_from_string(subject.assembler.assemble(subject.plan).data)
     split = onnx.load_from_string(taken.model(subject.plan))
     constants = {t.name: t.raw_data for t in whole.graph.initializer if t.name[0] == "w"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nets
+from net_builder import Net
 from seqto import diagnose
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 def joined_net(scale: float) -> Any:
     """Scores of 0 to 1 and boxes of 0 to `scale` in one tensor."""
-    net = nets.Net(seed=4)
+    net = Net(seed=4)
     x = net.add("Relu", [net.conv("x", (3, 8))])
     scores = net.add("Sigmoid", [net.conv(x, (8, 4))])
     boxes = net.add("Sigmoid", [net.conv(x, (8, 4))])

@@ -36,6 +36,7 @@ from PIL import Image
 
 import nets
 import runs
+from net_builder import Net
 from seqto import config
 from seqto.cli.main import main
 from seqto.devices.ort import OrtSession
@@ -145,7 +146,7 @@ def name_of(path: Path) -> str:
 
 def reader_net() -> Any:
     """x (N×3×224×224) ─ Conv/16 ─ Relu ─ Conv ─ Relu ─ GlobalAveragePool ─ Flatten ─ Gemm ─ y."""
-    net = nets.Net(seed=3)
+    net = Net(seed=3)
     x = net.add("Relu", [net.conv("x", (3, 8), strides=[16, 16])])
     x = net.add("Relu", [net.conv(x, (8, 8))])
     x = net.add("Flatten", [net.add("GlobalAveragePool", [x])])

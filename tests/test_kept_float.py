@@ -17,6 +17,7 @@ import onnxruntime as ort
 import pytest
 
 import nets
+from net_builder import Net
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
@@ -33,7 +34,7 @@ STATIC = "static-s8-u8-channel"
 
 def chain(op: str, activation: str, *, channels: int = CHANNELS, bias: bool = True) -> Any:
     """Three products in a row, with the activation behind each."""
-    net = nets.Net(opset=17)
+    net = Net(opset=17)
     x = "x"
     for _ in range(3):
         x = product(net, op, x, channels, bias=bias)
@@ -46,7 +47,7 @@ def chain(op: str, activation: str, *, channels: int = CHANNELS, bias: bool = Tr
     return net.model({"x": shape}, {"y": shape})
 
 
-def product(net: nets.Net, op: str, x: str, channels: int, *, bias: bool) -> str:
+def product(net: Net, op: str, x: str, channels: int, *, bias: bool) -> str:
     if op == "Conv":
         return net.conv(x, (channels, channels), bias=bias)
     size = (channels, channels, 3, 3) if op == "ConvTranspose" else (channels, channels)
@@ -167,7 +168,7 @@ def test_other_activation_types(activation: str, tmp_path: Path) -> None:
 
 def moved(mover: str, *, before: bool) -> Any:
     """Conv, Conv, Conv with an op that moves data before or behind the middle one."""
-    net = nets.Net(opset=17)
+    net = Net(opset=17)
 
     def move(x: str) -> str:
         if mover == "MaxPool":
@@ -212,7 +213,7 @@ def test_what_moves_data_does_not_bring_the_integers_back(
 
 
 def test_one_guard_serves_all_readers_of_a_tensor(tmp_path: Path) -> None:
-    net = nets.Net(opset=17)
+    net = Net(opset=17)
     x = net.add("Relu", [net.conv("x", (CHANNELS, CHANNELS))])
     ends = [net.add("Relu", [net.conv(x, (CHANNELS, CHANNELS))]) for _ in range(3)]
     net.add("GlobalAveragePool", [net.add("Concat", ends, axis=1)], output="y")

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import nets
+from net_builder import Net
 from seqto.errors import ModelError
 from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
@@ -99,7 +100,7 @@ def test_external_data_outside_of_the_models_folder_are_refused(tmp_path: Path) 
 
 
 def test_a_quantized_model_is_refused() -> None:
-    net = nets.Net()
+    net = Net()
     scale, zero = net.constant(np.float32(0.1)), net.constant(np.uint8(0))
     q = net.add("QuantizeLinear", ["x", scale, zero])
     x = net.add("DequantizeLinear", [q, scale, zero])
@@ -111,7 +112,7 @@ def test_a_quantized_model_is_refused() -> None:
 
 
 def test_a_model_without_weights_is_refused() -> None:
-    net = nets.Net()
+    net = Net()
     net.add("Relu", ["x"], output="y")
     proto = net.model({"x": ["N", 3]}, {"y": ["N", 3]})
     with pytest.raises(ModelError, match="nothing to do"):
@@ -163,7 +164,7 @@ def test_batch_norm_and_pads_are_fused_into_their_conv() -> None:
 
 
 def test_constant_nodes_become_weights() -> None:
-    net = nets.Net()
+    net = Net()
     values = numpy_helper.from_array(np.ones((4, 3, 1, 1), dtype=np.float32))
     weight = net.add("Constant", [], value=values)
     net.add("Conv", ["x", weight], output="y")
@@ -244,7 +245,7 @@ def test_a_conv_is_decided_with_its_activation() -> None:
 
 
 def test_an_activation_that_others_read_too_is_a_layer_of_its_own() -> None:
-    net = nets.Net()
+    net = Net()
     x = net.conv("x", (3, 4))
     relu = net.add("Relu", [x])
     net.add("Add", [x, relu], output="y")
@@ -276,7 +277,7 @@ def test_only_the_first_input_of_a_reshape_is_data() -> None:
 
 def with_inputs(*shapes: Sequence[int | str]) -> Any:
     """x0 ─ MatMul ─ Relu ─ y, and inputs that nothing reads."""
-    net = nets.Net()
+    net = Net()
     net.add("Relu", [net.add("MatMul", ["x0", net.weight(6, 4)])], output="y")
     return net.model({f"x{i}": shape for i, shape in enumerate(shapes)}, {"y": ["m", 4]})
 
@@ -300,7 +301,7 @@ def test_inputs_that_cannot_be_stacked_are_refused(shapes: Any, words: Sequence[
 
 
 def test_weights_inside_of_branches_are_told_apart_from_none() -> None:
-    net = nets.Net()
+    net = Net()
     weight = net.weight(6, 4)
     branches = {}
     for name in ("then_branch", "else_branch"):

@@ -73,7 +73,7 @@ def loss_of(result: Result) -> float:
 
 def chosen(proto: Any, wanted: str | None = None) -> outputs.Judged:
     prepared = model_prepare.prepare(proto)
-    return outputs.choose(prepared.proto, prepared.layers, wanted=wanted)
+    return outputs.choose(prepared.proto, prepared.layers, output_name=wanted)
 
 
 def unusable() -> Any:

@@ -83,10 +83,22 @@ def test_one_of_the_picks_is_always_portable() -> None:
 
 
 def test_a_recommended_trial_that_is_portable_is_the_portable_one() -> None:
-    portable = [dataclasses.replace(t, may_saturate=()) for t in TRIALS]
+    as_small = dataclasses.replace(TRIALS[1], size_bytes=100)
+    portable = [dataclasses.replace(t, may_saturate=()) for t in (TRIALS[0], as_small, *TRIALS[2:])]
     found = recommend(state_of(*portable))
-    assert found.picks["portable"] == found.best
+    assert found.picks["portable"] == found.best == 1
     assert build_report(state_of(*portable))["portability_cost"] == ""
+
+
+def test_a_portable_trial_as_small_as_int8_goes_before_a_larger_recommended_one() -> None:
+    larger, as_small = a_trial(2, 0.0, 115, layers=()), a_trial(3, 0.012, 99, layers=())
+    timed = dataclasses.replace(as_small, latency=Latency(1.0, 1.0, 0.9, 0.9, 0.9, 10))
+    state = state_of(TRIALS[0], larger, timed, a_trial(1, 0.2, 50, layers=()))
+    found = recommend(state)
+    assert found.best == larger.number
+    assert found.picks["portable"] == timed.number
+    # without one the recommended trial is it
+    assert recommend(state_of(TRIALS[0], larger)).picks["portable"] == larger.number
 
 
 def test_the_portable_pick_is_no_larger_than_int8_where_such_a_trial_is_within_the_tolerance() -> (

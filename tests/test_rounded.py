@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import nets
+from net_builder import Net
 from seqto.assembly import rounded_weights
 from seqto.assembly.assembler import Assembler, open_assembler
 from seqto.assembly.plan import Plan
@@ -130,7 +131,7 @@ def test_shares_hold_every_layer_once_and_fit_into_memory() -> None:
 
 def test_a_view_is_the_matrix_that_the_convolution_multiplies() -> None:
     """Unfolded rows times the weights are the layer's outputs at those places."""
-    net = nets.Net()
+    net = Net()
     net.add("Conv", ["x", net.weight(5, 3, 3, 2)], output="y", pads=[1, 0, 2, 1], strides=[2, 1])
     model = net.model({"x": ["N", 3, 9, 8]}, {"y": ["N", 5, 5, 8]})
     prepared = prepare(model)
@@ -143,7 +144,7 @@ def test_a_view_is_the_matrix_that_the_convolution_multiplies() -> None:
 
 
 def test_what_is_no_single_matrix_is_left_to_the_nearest() -> None:
-    net = nets.Net()
+    net = Net()
     grouped = net.add("Conv", ["x", net.weight(4, 2, 1, 1)], group=2)
     wide = net.add("Conv", [grouped, net.weight(4, 4, 3, 3)], dilations=[2, 2], pads=[2, 2, 2, 2])
     net.add("Conv", [wide, net.weight(4, 4, 1, 1)], output="y")

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from nets import Net
+from net_builder import Net
 from text_files import VOCABULARY
 
 WIDTH = 16

@@ -154,7 +154,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded on first use: `import seqto` loads neither numpy nor onnx nor onnxruntime."""
+    """Load a name on first use: `import seqto` loads neither numpy nor onnx nor onnxruntime."""
     if name not in _HOMES:
         raise AttributeError(f"module 'seqto' has no attribute {name!r}")
     import importlib

@@ -95,7 +95,7 @@ def write_file(
 
 
 def inside(folder: Path, name: str) -> Path:
-    """`folder / name`; refuses names and links to folders that lead out of the folder."""
+    """Return `folder / name`; refuses names and links to folders that lead out of the folder."""
     path = folder / name
     try:
         root, parent = folder.resolve(), path.parent.resolve()

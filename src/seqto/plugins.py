@@ -72,7 +72,7 @@ NAMES: Mapping[str, str] = {
 
 
 def targets(group: str) -> dict[str, str]:
-    """Kind → `module:Class`, of the built-in plug-ins and of other packages'."""
+    """Return kind → `module:Class`, of the built-in plug-ins and of other packages'."""
     known = dict(BUILT_IN[group])
     for name, value in _registered(group, tuple(sys.path)):
         known.setdefault(name, value)
@@ -81,19 +81,19 @@ def targets(group: str) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=64)  # a look at every installed package; a run asks twenty times
 def _registered(group: str, _path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Entry points of a group, as long as packages are looked for in the same places."""
+    """Return the entry points of a group, as long as packages are looked for in the same places."""
     from importlib.metadata import entry_points
 
     return tuple((entry.name, entry.value) for entry in entry_points(group=group))
 
 
 def kinds(group: str) -> list[str]:
-    """Kinds of a group: the built-in ones, then those of other packages."""
+    """Return the kinds of a group: the built-in ones, then those of other packages."""
     return list(targets(group))
 
 
 def kinds_with(group: str, setting: str) -> list[str]:
-    """Kinds of a group whose plug-in has a field of this name; those that load here."""
+    """Return the kinds of a group whose plug-in has a field of this name; those that load here."""
     takers = []
     for kind in kinds(group):
         with contextlib.suppress(Exception):  # another package's plug-in may be broken
@@ -106,8 +106,8 @@ def find(group: str, kind: str) -> Any:
     """Return the class that a kind names, e.g. find("seqto.devices", "tvm")."""
     known = targets(group)
     if kind not in known:
-        near, names = nearest(kind, list(known)), ", ".join(known)
-        raise ConfigError(f"unknown {NAMES[group]} {kind!r}{near} (known: {names})")
+        suggestion, names = nearest(kind, list(known)), ", ".join(known)
+        raise ConfigError(f"unknown {NAMES[group]} {kind!r}{suggestion} (known: {names})")
     module, _, name = known[kind].partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -131,7 +131,7 @@ def fields_of(plugin: Any) -> list[str]:
 
 
 def build(group: str, settings: Mapping[str, Any]) -> Any:
-    """An instance from {"kind": …, key: value}; unknown keys are errors with near names."""
+    """Build an instance from {"kind": …, key: value}; unknown keys are errors with near names."""
     values = dict(settings)
     kind = values.pop("kind")
     plugin = find(group, kind)

@@ -287,8 +287,8 @@ class InputSpec:
     whole: bool = False
 
     def to_json(self) -> Json:
-        found: Json = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
-        return {**found, "whole": True} if self.whole else found
+        fields: Json = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+        return {**fields, "whole": True} if self.whole else fields
 
     @classmethod
     def from_json(cls, data: Json) -> InputSpec:

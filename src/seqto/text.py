@@ -29,7 +29,7 @@ def shorten(text: object, width: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """0.0134 → '1.3 %'; small shares keep two digits that say something."""
+    """Return 0.0134 → '1.3 %'; small shares keep two digits that say something."""
     if share is None:
         return "–"
     value = share * 100
@@ -38,7 +38,7 @@ def percent(share: float | None) -> str:
 
 
 def size(size_bytes: float | None) -> str:
-    """Bytes as people read them, decimal units as file managers and hubs show."""
+    """Return bytes as people read them, decimal units as file managers and hubs show."""
     if not size_bytes:
         return "–"
     if size_bytes < 999_500:
@@ -55,7 +55,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def times(value: float | None) -> str:
-    """1.58 → '1.6 ×'; near one a second digit, else 0.97 and 1.04 look the same."""
+    """Return 1.58 → '1.6 ×'; near one a second digit, else 0.97 and 1.04 look the same."""
     if value is None:
         return "–"
     return f"{value:.2f} ×" if 0.8 < value < 1.25 else f"{value:.1f} ×"
@@ -81,16 +81,16 @@ _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-zµ%×]*)\s
 
 
 def quantity(text: str, unit: str) -> float:
-    """'4MB' in bytes → 4000000.0; 'share', 'bytes', 'milliseconds' or 'factor'.
+    """Return '4MB' in bytes as 4000000.0; units are 'share', 'bytes', 'milliseconds' or 'factor'.
 
     Raises ValueError with what to write instead.
     """
-    found = _QUANTITY.fullmatch(text)
-    scale = None if found is None else _UNITS[unit].get(found[2].lower())
-    bare_share = unit == "share" and found is not None and not found[2] and float(found[1]) >= 1
-    if found is None or scale is None or bare_share:  # 1: is it 1 % or all?
+    match = _QUANTITY.fullmatch(text)
+    scale = None if match is None else _UNITS[unit].get(match[2].lower())
+    bare_share = unit == "share" and match is not None and not match[2] and float(match[1]) >= 1
+    if match is None or scale is None or bare_share:  # 1: is it 1 % or all?
         raise ValueError(f"write it as {_EXAMPLES[unit]}")
-    return float(found[1]) * scale
+    return float(match[1]) * scale
 
 
 def utf8(text: str) -> bytes:

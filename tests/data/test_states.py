@@ -11,6 +11,7 @@ import pytest
 
 import nets
 import seqto
+from net_builder import Net
 from seqto.data.arrays import Arrays
 from seqto.data.states import WithStates
 from seqto.errors import ConfigError
@@ -25,7 +26,7 @@ def recurrent(*, batch: Any = 1, rate: bool = True) -> Any:
     x ─ MatMul ─ + ─ Tanh ─ h ─ MatMul ─ y
     state[0] ── MatMul ┘    └ next = [h, state[0]]
     """
-    net = nets.Net(seed=31)
+    net = Net(seed=31)
     x = net.add("Mul", ["x", net.add("Cast", ["rate"], to=1)]) if rate else "x"
     first = net.constant(np.array(0, np.int64))
     old = net.add("Gather", ["state", first], axis=0)

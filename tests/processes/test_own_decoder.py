@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import nets
+import picture_nets
 from picture_files import write_pictures
 from seqto import tune
 from seqto.errors import ConfigError
@@ -33,7 +34,7 @@ def test_an_own_decoder_is_found_in_the_workers(
     losses = []
     for decode in ("pixel_decoder:decode", "yolov8"):
         report = tune(
-            nets.save(nets.detector(batch=1), tmp_path / "net.onnx"),
+            nets.save(picture_nets.detector(batch=1), tmp_path / "net.onnx"),
             out=tmp_path / decode.partition(":")[0],
             data=tmp_path / "pictures",
             task__kind="detection",
@@ -57,7 +58,7 @@ def test_an_own_decoder_is_found_in_the_workers(
 def test_a_decoder_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"task\.decode = 'no_such:decode' cannot be imported"):
         tune(
-            nets.save(nets.detector(), tmp_path / "net.onnx"),
+            nets.save(picture_nets.detector(), tmp_path / "net.onnx"),
             out=tmp_path / "run",
             data=tmp_path,
             task__kind="detection",

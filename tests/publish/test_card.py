@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -93,6 +94,35 @@ def test_a_card_may_be_written_again_but_no_file_of_the_user_is_replaced(
     assert code == 2
     assert err.count("\n") == 1
     assert "--card FILE" in err
+    assert (tmp_path / "m.md").read_text() == "my notes"
+
+
+def test_no_export_leaves_a_card_beside_it_that_describes_another_file(
+    done: Done, tmp_path: Path
+) -> None:
+    output, model = tmp_path / "m.onnx", done.config.parent / "net.onnx"
+    assert command("export", done.out, "-o", output, "--card")[0] == 0
+    before = output.read_bytes(), (tmp_path / "m.md").read_bytes()
+    for words in (
+        ("export", done.out, "--trial", "0", "-o", output),
+        ("export", done.out, "--trial", "0", "-o", output, "--card", tmp_path / "other.md"),
+        ("export", model, "-o", output, "--set", "quantize.mode=weight"),
+        ("apply", done.out, model, "-o", output),
+    ):
+        code, _, err = command(*words)
+        assert code == 2
+        assert err.count("\n") == 1
+        assert "m.md' is the card of an earlier export" in err
+        assert (output.read_bytes(), (tmp_path / "m.md").read_bytes()) == before
+    assert not (tmp_path / "other.md").exists()
+    assert command("export", done.out, "--trial", "0", "-o", output, "--card")[0] == 0
+    digest = hashlib.sha256(output.read_bytes()).hexdigest()
+    assert digest in (tmp_path / "m.md").read_text()
+
+
+def test_notes_of_the_user_beside_a_model_are_no_card(done: Done, tmp_path: Path) -> None:
+    (tmp_path / "m.md").write_text("my notes")
+    assert command("export", done.out, "-o", tmp_path / "m.onnx")[0] == 0
     assert (tmp_path / "m.md").read_text() == "my notes"
 
 

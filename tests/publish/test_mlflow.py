@@ -174,6 +174,7 @@ assert get_telemetry_client() is None
 """
 
 
+@pytest.mark.slow  # imports the whole of MLflow in a process of its own
 def test_its_telemetry_is_off() -> None:
     """Without our setting MLflow 3.17 makes a client here, which sends from a thread."""
     kept = ("PATH", "PYTHONPATH", "HOME")  # it is off by itself where CI or a test is seen

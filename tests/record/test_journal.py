@@ -47,13 +47,16 @@ def test_what_is_appended_is_read_again(tmp_path: Path) -> None:
     ]
 
 
-def test_a_journal_cut_at_every_byte_keeps_complete_records_and_still_appends(
-    tmp_path: Path,
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_journal_cut_at_any_byte_keeps_complete_records_and_still_appends(
+    tmp_path: Path, step: int
 ) -> None:
     whole = tmp_path / "whole.jsonl"
     _write(whole, RECORDS)
     content = whole.read_bytes()
-    for cut in range(len(content) + 1):
+    ends = [i for i, byte in enumerate(content) if byte == ord("\n")]
+    at_ends = {end + shift for end in ends for shift in (-1, 0, 1, 2) if end + shift < len(content)}
+    for cut in sorted({*range(0, len(content), step), *at_ends, len(content)}):
         path = tmp_path / "cut.jsonl"
         path.write_bytes(content[:cut])
         complete = RECORDS[: content[:cut].count(b"\n")]

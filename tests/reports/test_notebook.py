@@ -22,7 +22,9 @@ def test_the_result_says_the_sentence_the_picks_and_the_front() -> None:
     text = notebook.result_html(report, folder="runs/x")
     ElementTree.fromstring(text)  # every element is closed
     assert wording.recommendation(report).split(":")[0] in text
-    assert "drop-in" in text
+    assert report["picks"]
+    for pick in report["picks"]:
+        assert pick["title"] in text
     sizes = {t["number"]: t["size_bytes"] for t in report["trials"] if t["loss"]}
     largest = max(sizes[number] for number in report["front"])
     assert text.count("<circle") == sum(size <= largest for size in sizes.values()) + 1

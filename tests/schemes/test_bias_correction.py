@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import nets
+from net_builder import Net
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.bias_correction import corrected
 from seqto.assembly.plan import Plan
@@ -20,13 +21,13 @@ from seqto.model.prepare import prepare
 SPATIAL = {1: (30,), 2: (9, 9), 3: (6, 6, 6)}
 
 
-def _values(net: nets.Net, *shape: int) -> str:
+def _values(net: Net, *shape: int) -> str:
     return net.constant(net.rng.standard_normal(shape).astype(np.float32))
 
 
 def conv(rank: int, *, group: int = 1, op: str = "Conv", **attributes: Any) -> Any:
     """One layer of 6 input and 9 output channels."""
-    net = nets.Net(seed=rank + group)
+    net = Net(seed=rank + group)
     kernel = (3,) * rank
     shape = (9, 6 // group, *kernel) if op == "Conv" else (6, 9 // group, *kernel)
     inputs = ["x", _values(net, *shape), _values(net, 9)]
@@ -36,7 +37,7 @@ def conv(rank: int, *, group: int = 1, op: str = "Conv", **attributes: Any) -> A
 
 
 def gemm(*, bias: tuple[int, ...] = (9,), **attributes: Any) -> Any:
-    net = nets.Net(seed=3)
+    net = Net(seed=3)
     shape = (9, 6) if attributes.get("transB") else (6, 9)
     net.add("Gemm", ["x", _values(net, *shape), _values(net, *bias)], output="y", **attributes)
     rows: list[int | str] = [6, 40] if attributes.get("transA") else ["N", 6]

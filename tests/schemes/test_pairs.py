@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import nets
+from net_builder import Net
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
@@ -79,7 +80,7 @@ def test_unlike_signs_need_no_room() -> None:
 @pytest.mark.parametrize(("kernel", "channels"), [(1, 8), (3, 4), (3, 3)])
 def test_the_device_computes_p8_exactly(kernel: int, channels: int) -> None:
     """All weights of one sign and activations at the top: the worst that can come."""
-    net = nets.Net()
+    net = Net()
     side = 6
     values = np.random.default_rng(0).uniform(0.5, 1.0, size=(4, channels, kernel, kernel))
     weight = net.constant(values.astype(np.float32))
@@ -229,7 +230,7 @@ def test_the_law_is_that_of_p8(shape: tuple[int, ...], seed: int) -> None:
     ],
 )
 def test_an_assembled_model_names_its_layers_that_may_saturate(code: str, expected: bool) -> None:
-    net = nets.Net()
+    net = Net()
     weight = net.constant(np.ones((8, 4), np.float32))
     net.add("MatMul", ["x", weight], output="y")
     prepared = prepare(net.model({"x": ["N", 8]}, {"y": ["N", 4]}))
@@ -242,7 +243,7 @@ def test_an_assembled_model_names_its_layers_that_may_saturate(code: str, expect
 
 def test_a_dynamic_convolution_is_exact_on_every_cpu() -> None:
     """ConvInteger multiplies the weights by the unfolded inputs, on another kernel."""
-    net = nets.Net()
+    net = Net()
     weight = net.constant(np.ones((4, 4, 1, 1), np.float32))
     net.add("Conv", ["x", weight], output="y")
     prepared = prepare(net.model({"x": ["N", 4, 3, 3]}, {"y": ["N", 4, 3, 3]}))

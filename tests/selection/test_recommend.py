@@ -140,6 +140,12 @@ def test_a_curve_needs_trials_and_stays_monotone() -> None:
     assert expected((None, 0.01, 300), curve)[0] == 0.01
 
 
+def test_the_fully_quantized_model_is_no_drop_in_where_it_loses_too_much() -> None:
+    assert "drop_in" not in picks([FULL, TRIALS[1]])
+    harmless = trial(0, loss=0.01, size=100, ratio=0.7)
+    assert picks([harmless, TRIALS[1]], full=harmless)["drop_in"] == 0
+
+
 def test_a_drop_in_is_surely_no_slower_where_that_is_to_be_had() -> None:
     even = trial(1, loss=0.0, size=90, ratio=1.0, damage=0.0001, low=0.98, high=1.02)
     faster = trial(2, loss=0.016, size=90, ratio=0.8, damage=0.001, low=0.79, high=0.81)

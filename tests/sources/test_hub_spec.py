@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from seqto.errors import ModelError
 from seqto.model.sources.hub.spec import (
+    HubSpec,
     Listing,
-    Place,
     choose_files,
     is_safe_name,
     name_model,
@@ -18,17 +18,17 @@ from seqto.model.sources.hub.spec import (
 @pytest.mark.parametrize(
     ("spec", "place"),
     [
-        ("hub:mobilenetv2-7", Place("onnxmodelzoo", "mobilenetv2-7", "", "main")),
-        ("hub:mobilenetv2-7@v1", Place("onnxmodelzoo", "mobilenetv2-7", "", "v1")),
-        ("hub:timm/resnet18", Place("timm", "resnet18", "", "main")),
-        ("hub:a/b/onnx/m.onnx@refs/pr/1", Place("a", "b", "onnx/m.onnx", "refs/pr/1")),
-        ("hub:a/b/x@2.onnx@main", Place("a", "b", "x@2.onnx", "main")),
-        ("hub:a/mobile*", Place("a", "mobile*", "", "main")),
-        ("hub:a/b/*.onnx", Place("a", "b", "*.onnx", "main")),
-        ("a/b", Place("a", "b", "", "main")),
+        ("hub:mobilenetv2-7", HubSpec("onnxmodelzoo", "mobilenetv2-7", "", "main")),
+        ("hub:mobilenetv2-7@v1", HubSpec("onnxmodelzoo", "mobilenetv2-7", "", "v1")),
+        ("hub:timm/resnet18", HubSpec("timm", "resnet18", "", "main")),
+        ("hub:a/b/onnx/m.onnx@refs/pr/1", HubSpec("a", "b", "onnx/m.onnx", "refs/pr/1")),
+        ("hub:a/b/x@2.onnx@main", HubSpec("a", "b", "x@2.onnx", "main")),
+        ("hub:a/mobile*", HubSpec("a", "mobile*", "", "main")),
+        ("hub:a/b/*.onnx", HubSpec("a", "b", "*.onnx", "main")),
+        ("a/b", HubSpec("a", "b", "", "main")),
     ],
 )
-def test_a_spec_is_taken_apart(spec: str, place: Place) -> None:
+def test_a_spec_is_taken_apart(spec: str, place: HubSpec) -> None:
     assert parse_spec(spec) == place
 
 

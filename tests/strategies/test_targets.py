@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,21 @@ from small_space import MENU, World, drive
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
-from seqto.records import Failure
+from seqto.records import EVALUATION, Failure, Latency
 from seqto.schemes.types import S8
 from seqto.search.choices import type_may_saturate
 from seqto.search.space import Space, scheme_by_layer
+from seqto.search.strategies.closing_plans import bisect_picks
 from seqto.search.strategies.frontier import Frontier
 from seqto.search.strategies.goal_plans import goal_plans, region_of
 from seqto.search.strategies.noise_model import NoiseModel, fit, is_static
 from seqto.search.strategies.targets import (
-    bisect_fastest,
+    SMALLEST,
     byte_limit,
     damage_of,
+    float_plan,
     measured_trials,
+    meet,
     target_plans,
 )
 from seqto.selection.expected_loss import bound
@@ -65,7 +69,7 @@ def probable(trials: list[Trial]) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_closing_in_finds_plans_between_what_does_and_what_does_not(seed: int) -> None:
+def test_closing_in_on_the_fastest_plans_between_what_does_and_what_does_not(seed: int) -> None:
     world, model, known = searched(seed)
     trials = list(known.values())
     size = 1.05 * trials[0].size_bytes
@@ -73,30 +77,78 @@ def test_closing_in_finds_plans_between_what_does_and_what_does_not(seed: int) -
     fitting = [t for t in trials if t.latency and t.size_bytes <= size]
     doing = [t for t in fitting if losses[t.number] <= TOLERANCE]
     best = min(t.latency.ratio for t in doing if t.latency)
-    plans = bisect_fastest(model, known, Plan(), tolerance=TOLERANCE)
     worst = max(damage_of(t) for t in fitting)
-    for plan, note in plans:
-        made = world.trial(plan)
-        assert note.startswith("between ")
+    for plan, _ in closing_plans(model, known, "fast, between "):
+        trial = world.trial(plan)
         assert plan.key not in known
-        assert made.size_bytes <= size
-        assert damage_of(made) < worst
-        assert made.latency is not None
-        assert made.latency.ratio <= best + 1 / 16  # one layer: the model knows times by profile
+        assert trial.size_bytes <= size
+        assert damage_of(trial) < worst
+        assert trial.latency is not None
+        assert trial.latency.ratio <= best + 1 / 16  # one layer: the model knows times by profile
 
 
-def test_closing_in_finds_something_to_try() -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_closing_in_on_the_smallest_plans_files_smaller_than_what_does(seed: int) -> None:
+    world, model, known = searched(seed)
+    losses = probable(list(known.values()))
+    doing = [t for t in known.values() if losses[t.number] <= TOLERANCE]
+    best = min(doing, key=lambda t: t.size_bytes)
+    for plan, _ in closing_plans(model, known, "small, between "):
+        assert plan.key not in known
+        assert world.trial(plan).size_bytes < best.size_bytes
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_fastest_is_squeezed_without_a_change_of_kernels(seed: int) -> None:
+    _, model, known = searched(seed)
+    trials = {t.number: t for t in known.values()}
+    for plan, note in closing_plans(model, known, "fastest, trial "):
+        fastest = scheme_by_layer(model.space, trials[int(note.split()[2][:-1])].plan)
+        squeezed = scheme_by_layer(model.space, plan)
+        assert model.prices(squeezed)[1] < model.prices(fastest)[1]
+        assert all(is_static(squeezed[x]) == is_static(fastest[x]) for x in fastest)
+
+
+def test_closing_in_has_something_to_try() -> None:
     runs = [searched(seed) for seed in SEEDS]
-    assert any(
-        bisect_fastest(model, known, Plan(), tolerance=TOLERANCE) for _, model, known in runs
-    )
+    for note in ("fast, between ", "small, between ", "fastest, trial "):
+        assert any(closing_plans(model, known, note) for _, model, known in runs)
 
 
 def test_nothing_is_closed_in_on_where_all_will_do_or_none() -> None:
     _, model, known = searched(0)
-    assert bisect_fastest(model, known, Plan(), tolerance=1.0) == []
-    assert bisect_fastest(model, known, Plan(), tolerance=0.0) == []
-    assert bisect_fastest(model, {}, Plan(), tolerance=TOLERANCE) == []
+    assert closing_plans(model, known, "fast, between ", tolerance=1.0) == []
+    assert closing_plans(model, known, "", tolerance=0.0) == []
+    assert closing_plans(model, {}, "") == []
+
+
+def test_the_smallest_plan_uses_up_the_damage_that_it_may_do() -> None:
+    """A large table with two choices leaves a gap in the hull that prices reach."""
+    _, model, _ = searched(0)
+    start = float_plan(model)
+    most = meet(model, SMALLEST, math.inf)
+    assert most is not None
+    for share in (0.1, 0.3, 0.6):
+        noise = share * model.prices(most)[0]
+        plan = meet(model, SMALLEST, noise)
+        assert plan is not None
+        assert model.prices(plan)[0] <= noise
+        # no other layer can be made smaller within what is left
+        left = noise - model.prices(plan)[0]
+        for name in start:
+            now = model.own(name, plan[name])
+            for scheme in model.space.menu[name]:
+                own = model.own(name, scheme)
+                smaller = now[1] - own[1] > 0.02 * model.prices(plan)[1]
+                alike = is_static(scheme) == is_static(plan[name])
+                assert not (alike and smaller and own[0] - now[0] < left)
+
+
+def closing_plans(
+    model: NoiseModel, known: dict[str, Trial], note: str, tolerance: float = TOLERANCE
+) -> list[tuple[Plan, str]]:
+    plans = bisect_picks(model, known, Plan(), tolerance=tolerance, timed=True)
+    return [(plan, name) for plan, name in plans if name.startswith(note)]
 
 
 def test_targets_stay_within_their_byte_limits() -> None:
@@ -109,18 +161,41 @@ def test_targets_stay_within_their_byte_limits() -> None:
         assert limit is None or world.trial(plan).size_bytes <= limit
 
 
-def test_one_target_is_a_plan_of_portable_schemes_as_small_as_int8() -> None:
-    world, model, known = searched(0)
-    full = next(iter(known.values())).size_bytes
-    # a device with exact products: s8 does no damage of its own, so the other targets take it
+def portable_targets(known: dict[str, Trial]) -> list[Plan]:
+    """Of a device with exact products: s8 does no damage, so the other targets take that."""
+    _, model, _ = searched(0)
     weight = {
         k: 0.0 if k[1].weight is S8 and is_static(k[1]) else v for k, v in model.weight.items()
     }
     exact = dataclasses.replace(model, weight=weight)
     plans = target_plans(exact, known, Plan(), tolerance=TOLERANCE, timed=True)
-    (plan,) = [p for p, note in plans if note.startswith("portable")]
-    assert not any(type_may_saturate(x, plan.scheme_of(x.name)) for x in world.layers)
-    assert world.trial(plan).size_bytes <= full
+    return [p for p, note in plans if note.startswith("portable")]
+
+
+def test_some_targets_are_plans_of_portable_schemes_as_small_as_int8() -> None:
+    world, _, known = searched(0)
+    full = next(iter(known.values())).size_bytes
+    plans = portable_targets(known)
+    assert len(plans) > 1
+    for plan in plans:
+        assert not any(type_may_saturate(x, plan.scheme_of(x.name)) for x in world.layers)
+        assert world.trial(plan).size_bytes <= full
+
+
+def test_one_portable_target_is_enough_where_a_portable_trial_is_good() -> None:
+    _, _, known = searched(0)
+    (first, trial), *_ = known.items()
+    measurement = dataclasses.replace(
+        trial.measurements[EVALUATION],
+        loss=dataclasses.replace(trial.measurements[EVALUATION].loss, value=0.0),
+    )
+    good = dataclasses.replace(
+        trial,
+        may_saturate=(),
+        measurements={EVALUATION: measurement},
+        latency=Latency(1.0, 1.0, 0.5, 0.49, 0.51, 20),
+    )
+    assert len(portable_targets({**known, first: good})) == 1
 
 
 def test_no_portable_target_where_every_choice_is_portable() -> None:

@@ -11,6 +11,8 @@ import onnx
 import pytest
 
 import nets
+import picture_nets
+from net_builder import Net
 from picture_files import write_pictures
 from seqto import api
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 def level_detector() -> Any:
     """Raw heads of strides 8 and 16 on 32 × 64: two boxes a cell."""
-    net = nets.Net(seed=21)
+    net = Net(seed=21)
     x = net.add("Relu", [net.conv("x", (3, 8), strides=[2, 2])])
     x = net.add("Relu", [net.conv(x, (8, 8), strides=[2, 2])])
     outputs = {}
@@ -38,7 +40,7 @@ def level_detector() -> Any:
 
 def nhwc_bytes() -> Any:
     """Takes whole numbers of 0 to 255, channels last, any height and width."""
-    net = nets.Net(seed=22)
+    net = Net(seed=22)
     net.add("Cast", ["x"], output="f", to=onnx.TensorProto.FLOAT)
     x = net.conv(net.add("Transpose", ["f"], perm=[0, 3, 1, 2]), (3, 8), scale=0.01)
     x = net.add("Flatten", [net.add("GlobalAveragePool", [x])])
@@ -50,7 +52,7 @@ def nhwc_bytes() -> Any:
 
 def open_yolo() -> Any:
     """A detector of any size, as its exporter notes it."""
-    model = nets.detector()
+    model = picture_nets.detector()
     for value in (model.graph.input[0], model.graph.output[0]):
         for side in value.type.tensor_type.shape.dim[2:]:
             side.dim_param = "any"
@@ -62,10 +64,10 @@ def open_yolo() -> Any:
 @pytest.mark.parametrize(
     ("model", "wanted"),
     [
-        (nets.detector(), {"letterbox": 32, "std": [255.0]}),
+        (picture_nets.detector(), {"letterbox": 32, "std": [255.0]}),
         (level_detector(), {"letterbox": [32, 64], "mean": [127.5]}),
         (open_yolo(), {"letterbox": 32}),
-        (nets.segmenter(), {"stretch": 32}),
+        (picture_nets.segmenter(), {"stretch": 32}),
         (nets.residual(), {"stretch": nets.SIDE}),
         (nhwc_bytes(), {"layout": "NHWC", "crop": 224}),
     ],

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from seqto.errors import ConfigError, ModelError
-from seqto.tasks.decoders import DECODERS, Candidates, Shape, find_decoder
+from seqto.tasks.candidates import Candidates, DecoderSettings
+from seqto.tasks.decoders import DECODERS, find_decoder
 from seqto.tasks.guess_decoder import guess_decoder
 
 BOX = (100.0, 40.0, 180.0, 100.0)  # centre 140, 70; size 80 × 60
 
 
-def run(decode: str, outputs: dict, **shape: object) -> Candidates:
-    return find_decoder(decode)(outputs, Shape(**shape))
+def run(decode: str, outputs: dict, **settings: object) -> Candidates:
+    return find_decoder(decode)(outputs, DecoderSettings(**settings))
 
 
 def strongest(found: Candidates, sample: int = 0) -> tuple[list[float], float, int]:
@@ -271,7 +272,7 @@ def test_the_input_tells_grids_of_unlike_sides_apart() -> None:
 def test_names_tell_what_shapes_do_not() -> None:
     detr = guess_decoder({"logits": (1, 300, 80), "pred_boxes": (1, 300, 4)})
     assert (detr.box_format, detr.activation, detr.normalised) == ("cxcywh", "sigmoid", True)
-    completed = detr.complete(Shape(activation="softmax"))
+    completed = detr.complete(DecoderSettings(activation="softmax"))
     assert (completed.box_format, completed.activation) == ("cxcywh", "softmax")
 
 

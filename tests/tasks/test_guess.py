@@ -9,9 +9,12 @@ import onnx
 import pytest
 
 import nets
+import picture_nets
+from net_builder import Net
 from seqto import plugins
 from seqto.study.guess_task import signature
-from seqto.tasks.guess import Tensor, guess_task, guess_text_task
+from seqto.tasks.guess import guess_task, guess_text_task
+from seqto.tasks.task_guess import Tensor
 
 PICTURE = {"images": Tensor((1, 3, 640, 640))}
 
@@ -166,7 +169,7 @@ def test_numbers_beside_a_softmax_are_no_scores() -> None:
 
 
 def test_a_negative_size_is_an_open_one() -> None:
-    net = nets.Net(seed=4)
+    net = Net(seed=4)
     net.add("Sigmoid", [net.conv("x", (3, 1))], output="y")
     model = net.model({"x": ["N", 3, "H", "W"]}, {"y": ["N", 1, "H", "W"]})
     for value in (*model.graph.input, *model.graph.output):
@@ -253,7 +256,7 @@ def test_models_of_texts(name: str, shape: tuple[int | None, ...], kind: str | N
 
 def vectors(divisor: str) -> Any:
     """Vectors over their own length, or scores over a constant."""
-    net = nets.Net(seed=3)
+    net = Net(seed=3)
     x = net.add("Flatten", [net.add("GlobalAveragePool", [net.conv("x", (3, 8))])])
     x = net.gemm(x, (8, 16))
     length = net.add("ReduceL2", [x], axes=[1], keepdims=1)
@@ -264,7 +267,7 @@ def vectors(divisor: str) -> Any:
 
 def suppressed(*, classes: int = 7) -> Any:
     """Rows that TopK has chosen."""
-    net = nets.Net(seed=4)
+    net = Net(seed=4)
     x = net.add("Flatten", [net.add("GlobalAveragePool", [net.conv("x", (3, 8))])])
     x = net.gemm(x, (8, classes))
     order = net.constant(np.array([classes], np.int64))
@@ -280,7 +283,7 @@ def suppressed(*, classes: int = 7) -> Any:
         (vectors("constant"), "classification"),
         (suppressed(), "detection"),
         (nets.decoder(group=2), "classification"),
-        (nets.detector(), "detection"),
+        (picture_nets.detector(), "detection"),
     ],
     ids=["vectors", "scores", "suppressed", "six classes", "detector"],
 )

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import nets
+import picture_nets
+from net_builder import Net
 from picture_files import write_labelled, write_pictures
 from seqto import tune
 from seqto.api import write_report as seqto_report
@@ -77,7 +79,7 @@ def run(
 
 
 def test_a_detector_is_judged_by_its_boxes(tmp_path: Path) -> None:
-    report = run(tmp_path, nets.detector(), DETECTOR)
+    report = run(tmp_path, picture_nets.detector(), DETECTOR)
     losses = [t["loss"] for t in report["trials"]]
     assert len(losses) == 2
     assert 0.02 < losses[0]["value"] < 0.9
@@ -89,7 +91,7 @@ def test_a_detector_is_judged_by_its_boxes(tmp_path: Path) -> None:
 
 def test_a_detector_that_suppresses_itself_gives_as_many_boxes_as_it_finds(tmp_path: Path) -> None:
     """Outputs of other lengths from picture to picture, and none at times."""
-    model = nets.suppressed()
+    model = picture_nets.suppressed()
     report = run(tmp_path, model, 'kind = "auto"')
     assert "SSD-shaped" in " ".join(f["message"] for f in report["findings"])
     losses = [t["loss"] for t in report["trials"]]
@@ -99,7 +101,7 @@ def test_a_detector_that_suppresses_itself_gives_as_many_boxes_as_it_finds(tmp_p
 
 
 def test_a_segmentation_net_is_judged_by_its_mask(tmp_path: Path) -> None:
-    report = run(tmp_path, nets.segmenter(), SEGMENTER, size="stretch = 32")
+    report = run(tmp_path, picture_nets.segmenter(), SEGMENTER, size="stretch = 32")
     losses = [t["loss"]["value"] for t in report["trials"]]
     assert all(0 < loss < 0.3 for loss in losses)
     figures = report["trials"][0]["figures"]
@@ -109,9 +111,9 @@ def test_a_segmentation_net_is_judged_by_its_mask(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "task", "form"),
     [
-        (nets.detector(), DETECTOR, "boxes"),
-        (nets.segmenter(), SEGMENTER, "mask"),
-        (nets.segmenter(), 'kind = "classification"', "text"),
+        (picture_nets.detector(), DETECTOR, "boxes"),
+        (picture_nets.segmenter(), SEGMENTER, "mask"),
+        (picture_nets.segmenter(), 'kind = "classification"', "text"),
     ],
     ids=["boxes", "mask", "text"],
 )
@@ -136,13 +138,13 @@ def test_the_page_shows_the_samples_that_changed_most(
 
 
 def test_examples_can_be_left_out(tmp_path: Path) -> None:
-    report = run(tmp_path, nets.detector(), DETECTOR, more="\n", examples=False)
+    report = run(tmp_path, picture_nets.detector(), DETECTOR, more="\n", examples=False)
     assert report.get("examples") is None
     assert '"event":"examples"' not in (tmp_path / "run" / "journal.jsonl").read_text()
 
 
 def depth_net() -> Any:
-    net = nets.Net(seed=9)
+    net = Net(seed=9)
     x = net.add("Relu", [net.conv("x", (3, 4))])
     net.conv(x, (4, 1), output="depth")
     return net.model({"x": ["N", 3, 32, 32]}, {"depth": ["N", 1, 32, 32]})
@@ -151,8 +153,8 @@ def depth_net() -> Any:
 @pytest.mark.parametrize(
     ("model", "kind", "said"),
     [
-        (nets.detector(), "detection", "taken for a detector, YOLOv8-shaped"),
-        (nets.segmenter(), "segmentation", "taken for segmentation: a soft mask in 'mask'"),
+        (picture_nets.detector(), "detection", "taken for a detector, YOLOv8-shaped"),
+        (picture_nets.segmenter(), "segmentation", "taken for segmentation: a soft mask in 'mask'"),
         (depth_net(), "dense", "no known kind of task fits output 'depth' (1 × 32 × 32)"),
     ],
     ids=["detector", "segmenter", "dense"],
@@ -193,7 +195,7 @@ def test_the_labelled_set_is_scored_at_the_end(
 ) -> None:
     pytest.importorskip("pycocotools")
     write_labelled(tmp_path)
-    model = nets.detector() if task == DETECTOR else nets.segmenter()
+    model = picture_nets.detector() if task == DETECTOR else picture_nets.segmenter()
     report = run(tmp_path, model, task, more=table)
     assert report["data"]["splits"]["labelled"] == 10
     numbers = {report["fully_quantized"], *report["recommended"].values()}
@@ -234,12 +236,12 @@ def test_a_labelled_set_that_does_not_fit_is_refused(
 ) -> None:
     write_labelled(tmp_path)
     with pytest.raises(ConfigError, match=words):
-        run(tmp_path, nets.detector(), task, more=table)
+        run(tmp_path, picture_nets.detector(), task, more=table)
 
 
 def test_classes_of_sub_folders_are_no_labels_of_a_detector(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds class numbers"):
-        run(tmp_path, nets.detector(), DETECTOR, labels="folders")
+        run(tmp_path, picture_nets.detector(), DETECTOR, labels="folders")
 
 
 @pytest.mark.parametrize(

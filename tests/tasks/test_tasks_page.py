@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 import nets
+import picture_nets
 import text_nets
+from net_builder import Net
 from picture_files import write_labelled, write_pictures
 from seqto import plugins, tune
-from seqto.tasks.decoders import DECODERS, Shape, find_decoder
+from seqto.tasks.candidates import DecoderSettings
+from seqto.tasks.decoders import DECODERS, find_decoder
 from seqto.tasks.dense import Dense
 from seqto.tasks.dense_outputs import DenseOutputs
 from seqto.tasks.detection import Detection
@@ -69,7 +72,7 @@ def test_a_task_of_the_page_can_be_made(
 
 def fastestdet() -> Any:
     """A small net with the outputs of FastestDet: objectness, offsets, classes of 2 × 2 cells."""
-    net = nets.Net(seed=12)
+    net = Net(seed=12)
     x = net.add("Relu", [net.conv("x", (3, 8), strides=[4, 4])])
     x = net.add("Relu", [net.conv(x, (8, 8), strides=[4, 4])])
     found = net.add("Sigmoid", [net.conv(x, (8, 1), kernel=1, scale=3.0)])
@@ -81,7 +84,7 @@ def fastestdet() -> Any:
 
 def two_heads() -> Any:
     """Maps of two scales, as anchors' heads are: scores of 0–1 and offsets of some tens."""
-    net = nets.Net(seed=13)
+    net = Net(seed=13)
     x = net.add("Relu", [net.conv("x", (3, 8), strides=[2, 2])])
     net.add("Sigmoid", [net.conv(x, (8, 2), kernel=1)], output="scores")
     net.add("Identity", [net.conv(x, (8, 4), strides=[2, 2], scale=30.0)], output="offsets")
@@ -91,9 +94,9 @@ def two_heads() -> Any:
 
 # the page's model → a small net with such outputs, and what its small input changes
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "yolov8n": (nets.detector(classes=80), {"letterbox": 32}),
+    "yolov8n": (picture_nets.detector(classes=80), {"letterbox": 32}),
     "fastestdet": (fastestdet(), {"stretch": 32}),
-    "u2netp": (nets.segmenter(output="1959"), {"stretch": 32}),
+    "u2netp": (picture_nets.segmenter(output="1959"), {"stretch": 32}),
     "multi-label": (nets.residual(), {"stretch": nets.SIDE}),
     "dense": (nets.transposed(), {"stretch": nets.SIDE}),
     "dense-outputs": (two_heads(), {"stretch": 32}),
@@ -182,7 +185,8 @@ def test_the_decoder_of_the_page_is_fastestdets(
     source = own_decoder(tmp_path, monkeypatch)
     output = np.random.default_rng(0).random((2, 12, 4, 6), np.float32)
     own, ours = (
-        find_decoder(d)({"758": output}, Shape()) for d in ("my_decoder:decode", "fastestdet")
+        find_decoder(d)({"758": output}, DecoderSettings())
+        for d in ("my_decoder:decode", "fastestdet")
     )
     np.testing.assert_allclose(own.boxes, ours.boxes, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(own.scores, ours.scores, rtol=1e-5)

@@ -14,8 +14,9 @@ from seqto.data.coco import Coco
 from seqto.data.geometry import letterbox, place, stretch
 from seqto.data.preprocess import Preprocess, normalise
 from seqto.tasks.boxes import Boxes, match_boxes
-from seqto.tasks.guess import Tensor, guess_task
+from seqto.tasks.guess import guess_task
 from seqto.tasks.task import Answers
+from seqto.tasks.task_guess import Tensor
 
 ZOO = Path(__file__).resolve().parents[3] / "shared" / "zoo"
 pytestmark = [

@@ -51,12 +51,12 @@ def compare(
     `page` is an HTML file to write: both fronts in one picture, the picks before and after.
     """
     reports = read_report(before), read_report(after)
-    found = report_compare.compare(*reports, margin=margin)
+    comparison = report_compare.compare(*reports, margin=margin)
     if page is not None:
         path = given_path(page, "page")
         check_page(path)
-        write_file(path, utf8(compare_page.render(found, *reports)), error=ConfigError)
-    return found
+        write_file(path, utf8(compare_page.render(comparison, *reports)), error=ConfigError)
+    return comparison
 
 
 def serve(folder: str | Path, *, port: int = 0) -> LiveView:

@@ -93,8 +93,8 @@ def run_analyze(setup: RunSetup) -> Json:
     OwnFiles.read(setup.out).check([ANALYSIS_FILE, *drawings])
     plan, state = one_shot.analyze(setup)
     report = build_report(state)
-    kept = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
-    text = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    analysis = {"model": report["model"], "analysis": report["analysis"], "plan": plan.to_json()}
+    text = json.dumps(analysis, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     own = OwnFiles.read(setup.out)
     own.write(setup.out / ANALYSIS_FILE, utf8(text))
     for name, kind in drawings.items():

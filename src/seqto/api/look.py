@@ -13,7 +13,8 @@ from seqto.records import Json
 from seqto.report import wording
 from seqto.study.guess_task import signature
 from seqto.study.setup import fetch
-from seqto.tasks.guess import Tensor, guess_task
+from seqto.tasks.guess import guess_task
+from seqto.tasks.task_guess import Tensor
 
 # fields of a trial in report.json that say what a user takes
 FIGURES = ("loss", "report_split", "size_bytes", "latency_ms", "speed", "excluded", "sha256", "key")

@@ -15,6 +15,7 @@ from seqto.api.settings import dotted_settings, one_setup, settings_of
 from seqto.assembly.rebuild import rebuild
 from seqto.errors import ConfigError, PlanError
 from seqto.files import TEMPORARY, given_path, temporary_folder, write_file
+from seqto.publish.package import refuse_old_card
 from seqto.record.own_files import JOURNAL
 from seqto.record.replay import RunState, read_state
 from seqto.report import portability
@@ -52,6 +53,7 @@ def run_quantize(setup: RunSetup, output: Path) -> SavedModel:
     sources = [Path(path) for path in setup.fetched.files]
     for source in sources:
         check_output(output, source)
+    refuse_old_card(output)
     plan, model = one_shot.quantize(setup, beside=output.parent)
     saved = save_model(output, model.data, sources, layers=len(plan.schemes))
     return dataclasses.replace(saved, holds=portability.of_layers(model.may_saturate))
@@ -127,6 +129,7 @@ def apply(
     """
     path = given_path(output, "output")
     check_output(path, Path(model))
+    refuse_old_card(path)
     state = state_of(folder)
     number = _trial_number(state, trial, pick)
     if number not in state.trials or state.header is None:
@@ -140,14 +143,14 @@ def apply(
         setup = one_setup(chosen, out, data=data, strategy=OnePlan(plan, timed))
         refuse_other_graph(state.header.layers, layers_of(setup))
         study_run.run(setup)
-        found = read_state(out / JOURNAL)
-        applied = found.by_key.get(plan.key)
+        applied_state = read_state(out / JOURNAL)
+        applied = applied_state.by_key.get(plan.key)
         if applied is None or applied.error is not None:
             why = "it was not run" if applied is None or applied.error is None else applied.error
             said = why if isinstance(why, str) else why.message
             raise PlanError(f"the plan of trial {number} does not work on {model}: {said}")
         content = rebuild(out, applied.to_json())
-        report = build_report(found)
+        report = build_report(applied_state)
     check_output(path, Path(model))  # again: it may have been made since
     write_file(path, content, error=ConfigError)
     digest = hashlib.sha256(content).hexdigest()

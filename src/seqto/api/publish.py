@@ -12,11 +12,13 @@ from seqto.errors import ConfigError
 from seqto.files import given_path, write_file
 from seqto.publish.hub import check_repository, upload
 from seqto.publish.package import (
+    card_beside,
     card_with_figure,
     check_card,
     labelled_model,
     make_package,
     public_report,
+    refuse_old_card,
 )
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
@@ -52,9 +54,11 @@ def export_with_card(
     is, byte for byte, the one that was measured.
     """
     source, path = Path(folder), given_path(output, "output")
-    beside = path.with_suffix(".md") if card is None else given_path(card, "--card")
+    beside = card_beside(path) if card is None else given_path(card, "--card")
     check_output(path, source)
     check_card(beside)
+    if beside.absolute() != card_beside(path).absolute():
+        refuse_old_card(path)
     state = state_of(source)
     chosen = _trial(state, source, trial=trial, pick=pick)
     report = build_report(state)

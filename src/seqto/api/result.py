@@ -1,4 +1,4 @@
-"""What the public functions return: records with the figures, typed."""
+"""Records that the public functions return, with typed figures."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Result:
 
     def trial(self, number: int) -> Trial:
         """Return a trial by its number."""
-        found = next((t for t in self.trials if t.number == number), None)
-        if found is None:
+        trial = next((t for t in self.trials if t.number == number), None)
+        if trial is None:
             raise ConfigError(f"no trial {number} in {self.folder}: it has {len(self.trials)}")
-        return found
+        return trial
 
     def export(self, pick: str | int, path: str | Path, *, notes: bool = False) -> SavedModel:
         """Write the model of a pick, or of a trial by its number.
@@ -70,10 +70,10 @@ class Result:
     def layer_rows(self) -> list[Json]:
         """Return one row for each layer: its figures, and its scheme in each pick."""
         plans = {title: dict(trial.plan.schemes) for title, trial in self.picks.items()}
-        kept = ("name", "op_type", "parameters", "depthwise", "qdq_err", "xmodel_err", "damage")
+        fields = ("name", "op_type", "parameters", "depthwise", "qdq_err", "xmodel_err", "damage")
         return [
             {
-                **{key: layer[key] for key in kept},
+                **{key: layer[key] for key in fields},
                 **{title: str(plan.get(layer["name"], FP32)) for title, plan in plans.items()},
             }
             for layer in self.report["model"]["layers"]

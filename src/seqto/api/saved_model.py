@@ -13,6 +13,7 @@ from seqto.assembly.rebuild import rebuild
 from seqto.errors import ConfigError
 from seqto.files import given_path, write_file
 from seqto.model.bundle import files_of, split_bytes
+from seqto.publish.package import refuse_old_card
 from seqto.record.trial import Trial
 from seqto.records import Layer
 from seqto.report import portability
@@ -45,6 +46,7 @@ def export_trial(
     """
     path = given_path(output, "output")
     check_output(path, folder)
+    refuse_old_card(path, remedy="write it anew with --card, delete it")
     measured = data = rebuild(folder, trial.to_json())
     if noted:
         data = with_node_notes(data, trial.plan, noted)

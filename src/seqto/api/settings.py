@@ -19,9 +19,9 @@ def settings_of(
     dotted: Mapping[str, Any] | None,
     overrides: Mapping[str, Any],
 ) -> Settings:
-    """Config file, then dotted keys ("search.seed"), then keywords (search__seed): the last wins.
+    """Return settings of a config file, dotted keys ("search.seed") and keywords (search__seed).
 
-    A model that is given wins over `model.path`.
+    The last of them wins. A model that is given wins over `model.path`.
     """
     tables = {} if config is None else read_toml(config)
     merged = dotted_settings(dotted, overrides)

@@ -98,7 +98,7 @@ class Assembler:
         return values
 
     def corrected_bias(self, layer: Layer, restored: Floats) -> Floats:
-        """The bias that keeps the mean output what it is with the float weights."""
+        """Return the bias that keeps the mean output what it is with the float weights."""
         bias = self.bias(layer)
         if bias is None:
             raise PlanError(f"layer {layer.name!r} has no bias to correct")
@@ -109,14 +109,14 @@ class Assembler:
         return bias_correction.corrected(self.node(layer), bias, lost=lost, mean=mean)
 
     def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None:
-        """Integers with small output error, where calibration has made them."""
-        found = self.rounded.get((layer.name, weight.name))
-        return found if isinstance(found, Quantized) else None
+        """Return integers with small output error, where calibration has made them."""
+        rounded = self.rounded.get((layer.name, weight.name))
+        return rounded if isinstance(rounded, Quantized) else None
 
     def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None:
-        """Blocks [outputs, inputs] with small output error, where calibration has made them."""
-        found = self.rounded.get((layer.name, form.name))
-        return found if isinstance(found, Blocks) else None
+        """Return blocks [outputs, inputs] with small output error, where calibration made them."""
+        rounded = self.rounded.get((layer.name, form.name))
+        return rounded if isinstance(rounded, Blocks) else None
 
     def channel_axis(self, layer: Layer) -> int:
         return weight_axis(self.node(layer), len(self._given[layer.weight or ""].dims))
@@ -141,7 +141,7 @@ class Assembler:
         return self._parts[key]
 
     def _removable_factors(self) -> Mapping[str, Factors]:
-        """Variants that an earlier version has rounded keep all: no integers are without them."""
+        """Return factors that can be left out; variants rounded by an earlier version keep all."""
         known = any(kind.endswith(UNSCALED) for _, kind in self.rounded)
         return self._factors if known or not self.rounded else {}
 
@@ -165,19 +165,19 @@ class Assembler:
         return integers.affine(np.float32(low), np.float32(high), activation, symmetric=False)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """Of a constant or a tensor of the float model: () unknown, 0 for an unknown dimension."""
+        """Return the shape of a constant or tensor: () unknown, 0 for an unknown dimension."""
         if name in self._given:
             return tuple(int(d) for d in self._given[name].dims)
         if self._shapes is None:
             values = inferred_values(self.prepared.proto)
-            found = {v.name: v.type.tensor_type.shape.dim for v in values}
-            self._shapes = {n: tuple(int(d.dim_value) for d in dims) for n, dims in found.items()}
+            dims_of = {v.name: v.type.tensor_type.shape.dim for v in values}
+            self._shapes = {n: tuple(int(d.dim_value) for d in dims) for n, dims in dims_of.items()}
         return self._shapes.get(name, ())
 
     # --------------------------------------------------------------------------------- assembly
 
     def check(self, plan: Plan) -> dict[str, Scheme]:
-        """The plan's schemes by layer; what it cannot mean is a PlanError."""
+        """Return the plan's schemes by layer; what it cannot mean is a PlanError."""
         schemes = plan.as_dict()
         for name, scheme in schemes.items():
             layer = self._by_name.get(name)
@@ -222,7 +222,7 @@ class Assembler:
         )
 
     def _compact_plan(self, plan: Plan) -> str:
-        """The plan in few bytes: scheme code → positions of its layers in graph order."""
+        """Return the plan in few bytes: scheme code → positions of its layers in graph order."""
         position = {layer.name: i for i, layer in enumerate(self.prepared.layers)}
         groups: dict[str, list[int]] = {}
         for name, scheme in plan.schemes:
@@ -232,7 +232,7 @@ class Assembler:
 
 
 def _spans(numbers: list[int]) -> str:
-    """[0,1,2,5] → "0-2,5"."""
+    """Return numbers as spans: [0,1,2,5] → "0-2,5"."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:
@@ -252,17 +252,17 @@ def describe(assembled: Assembled) -> Json:
     }
 
 
-def open_assembler(place: Path, *, max_opset: int | None = None) -> Assembler:
-    """The assembler of a variant, with what has been rounded of it so far."""
-    if not is_complete(place):
+def open_assembler(folder: Path, *, max_opset: int | None = None) -> Assembler:
+    """Open the assembler of a variant, with what has been rounded of it so far."""
+    if not is_complete(folder):
         raise PlanError(
-            f"float model {place.name!r}: {MODEL_FILE} or {STATISTICS_FILE} is missing; run the "
+            f"float model {folder.name!r}: {MODEL_FILE} or {STATISTICS_FILE} is missing; run the "
             "same tune command again to make them"
         )
-    statistics = load_statistics(place / STATISTICS_FILE)
+    statistics = load_statistics(folder / STATISTICS_FILE)
     return Assembler(
-        open_prepared(place / MODEL_FILE),
+        open_prepared(folder / MODEL_FILE),
         statistics,
-        rounded=rounded_weights.load(place),
+        rounded=rounded_weights.load(folder),
         max_opset=max_opset,
     )

@@ -17,7 +17,7 @@ from seqto.schemes.integers import Floats
 
 
 def corrected(node: Any, bias: Floats, *, lost: Floats, mean: Floats) -> Floats:
-    """The node's bias with the mean output that `lost` (float less rounded weights) stands for."""
+    """Return the bias with the mean output that `lost` (float less rounded weights) stands for."""
     expected = input_channels(node, lost.shape)
     if mean.size != expected:
         raise PlanError(

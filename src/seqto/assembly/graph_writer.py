@@ -77,7 +77,7 @@ class GraphWriter:
         self._op_types = {n.name: n.op_type for n in prepared.proto.graph.node}
         self._public = set(prepared.outputs)
         self._nodes: list[Any] = []
-        self._made: set[str] = set()  # outputs of what schemes have written
+        self._written_outputs: set[str] = set()  # of nodes that schemes have appended
         self._initializers: dict[str, Any] = {}
         # (tensor, type, range method) → how to read
         self._reads: dict[tuple[str, IntType, str], DequantizedTensor] = {}
@@ -136,14 +136,17 @@ class GraphWriter:
         return [*opsets, *(onnx.helper.make_opsetid(d, 1) for d in sorted(domains - {"ai.onnx"}))]
 
     def _write_constants(self) -> None:
-        """Constants that are layers without nodes: they have their own name again at load."""
+        """Write constants that are layers without nodes: they have their own name again at load."""
         for layer in self._prepared.layers:
             scheme = self._schemes.get(layer.name, FP32)
             if layer.storage and not layer.nodes and scheme != FP32:
                 self.use_part(layer, cast(PartScheme, scheme))
 
     def _shape_of(self, name: str) -> tuple[int, ...]:
-        """Of a weight or of a tensor as static layers read it; 0 for an unknown dimension."""
+        """Return the shape of a weight, or of a tensor as static layers read it.
+
+        0: unknown dimension.
+        """
         origins = {read.name: key[0] for key, read in self._reads.items()}
         return self._parts.shape_of(origins.get(name, name))
 
@@ -162,9 +165,9 @@ class GraphWriter:
     def append(self, nodes: list[Any], initializers: list[Any]) -> None:
         """Add nodes, but for those whose output is there already, and initializers."""
         for node in nodes:
-            if not self._made.intersection(node.output):
+            if not self._written_outputs.intersection(node.output):
                 self._nodes.append(node)
-                self._made.update(node.output)
+                self._written_outputs.update(node.output)
         for item in initializers:
             self._initializers[item.name] = item
 
@@ -233,7 +236,7 @@ class GraphWriter:
         return copy
 
     def _write_follower(self, node: Any, layer: Layer, scheme: TensorScheme) -> None:
-        """An activation is absorbed by the range; what moves data keeps the scale."""
+        """Write a follower: the range absorbs an activation; what moves data keeps the scale."""
         source = node.input[0]
         position = layer.nodes.index(node.name)
         absorbed = (
@@ -281,7 +284,7 @@ class GraphWriter:
         self._reads[(output, scheme.activation, scheme.ranges)] = read
 
     def _read(self, name: str, scheme: TensorScheme) -> DequantizedTensor:
-        """A dequantized view of `name` in the reader's activation type."""
+        """Return a dequantized view of `name` in the reader's activation type."""
         ranges = self._producer_ranges.get(name, scheme.ranges)
         key = (name, scheme.activation, ranges)
         if key not in self._reads:
@@ -293,9 +296,9 @@ class GraphWriter:
             )
         return self._reads[key]
 
-    def _stem(self, wanted: str) -> str:
-        """A beginning for the names of one Q/DQ pair that nothing else has."""
-        stem = wanted
+    def _stem(self, preferred: str) -> str:
+        """Return a beginning for the names of one Q/DQ pair that nothing else has."""
+        stem = preferred
         while stem in self._stems or any(stem + end in self._taken for end in "szqdr"):
             stem += "_"
         self._stems.add(stem)
@@ -321,7 +324,7 @@ class GraphWriter:
         return DequantizedTensor(name, scale, zero, scale_value)
 
     def _quantize_lone_outputs(self) -> None:
-        """An Output layer that is static behind a float producer quantizes the result alone."""
+        """Quantize the result alone for static Output layers behind a float producer."""
         for layer in self._prepared.layers:
             scheme = self._schemes.get(layer.name, FP32)
             name = layer.output
@@ -340,7 +343,7 @@ class GraphWriter:
     def _keep_used_constants(self) -> None:
         used = {x for n in self._nodes for x in n.input}
         used |= {o.name for o in self._base.graph.output}  # a constant may be one
-        made = {x for n in self._nodes for x in n.output}
+        node_outputs = {x for n in self._nodes for x in n.output}
         for item in self._base.graph.initializer:
-            if item.name in used and item.name not in made:
+            if item.name in used and item.name not in node_outputs:
                 self._initializers.setdefault(item.name, item)

@@ -54,7 +54,7 @@ def inserted_factors(proto: Any, layers: Sequence[Layer]) -> dict[str, Factors]:
     given = {t.name: t for t in proto.graph.initializer}
     makers = {o: n for n in proto.graph.node for o in n.output}
     nodes = {n.name: n for n in proto.graph.node}
-    found: dict[str, Factors] = {}
+    factors_of: dict[str, Factors] = {}
     for layer in layers:
         matrix = layer.op_type in ("MatMul", "Gemm") and len(layer.weight_shape) == 2
         if layer.weight is None or layer.table is not None or not matrix:
@@ -64,8 +64,8 @@ def inserted_factors(proto: Any, layers: Sequence[Layer]) -> dict[str, Factors]:
             continue
         values = given.get(mul.input[1])
         if values is not None and len(values.dims) == 1:
-            found[layer.name] = Factors(mul.input[0], onnx.numpy_helper.to_array(values))
-    return found
+            factors_of[layer.name] = Factors(mul.input[0], onnx.numpy_helper.to_array(values))
+    return factors_of
 
 
 def needs_factors(scheme: Scheme) -> bool:
@@ -103,12 +103,12 @@ class Unscaled:
         return self.constants.corrected_bias(layer, scaled)
 
     def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None:
-        found = self.rounded.get((layer.name, weight.name + UNSCALED))
-        return found if isinstance(found, Quantized) else None
+        rounded = self.rounded.get((layer.name, weight.name + UNSCALED))
+        return rounded if isinstance(rounded, Quantized) else None
 
     def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None:
-        found = self.rounded.get((layer.name, form.name + UNSCALED))
-        return found if isinstance(found, Blocks) else None
+        rounded = self.rounded.get((layer.name, form.name + UNSCALED))
+        return rounded if isinstance(rounded, Blocks) else None
 
     def channel_axis(self, layer: Layer) -> int:
         return self.constants.channel_axis(layer)

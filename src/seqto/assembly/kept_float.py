@@ -65,7 +65,7 @@ def keep_float(
     shape_of: ShapeOf,
     taken: Iterable[str],
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The nodes and initializers with a guard before each float layer that would be requantized.
+    """Return nodes and initializers, with a guard before float layers that would be requantized.
 
     `taken` are names that graph inputs and outputs have. Nodes of the arguments are not changed.
     """
@@ -92,13 +92,13 @@ def _look(nodes: Sequence[Any], initializers: Mapping[str, Any]) -> _Graph:
 
 
 def _is_float_product(node: Any, graph: _Graph) -> bool:
-    """A product with constant weights that no DequantizeLinear makes."""
+    """Return whether a node is a product with constant weights that no DequantizeLinear makes."""
     if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
         return False
     if node.input[1] not in graph.constants or node.input[0] in graph.constants:
         return False
-    made = graph.producer.get(node.input[1])
-    if made is not None and made.op_type == "DequantizeLinear":
+    producer = graph.producer.get(node.input[1])
+    if producer is not None and producer.op_type == "DequantizeLinear":
         return False
     readers = graph.readers.get(node.output[0], ())
     if node.op_type == "MatMul":  # ORT makes it a Gemm together with the bias only
@@ -107,26 +107,26 @@ def _is_float_product(node: Any, graph: _Graph) -> bool:
 
 
 def _is_fused(node: Any, name: str, graph: _Graph) -> bool:
-    """Arithmetic with constants that ORT takes into the product in front of it."""
+    """Return whether a node is arithmetic with constants that ORT fuses into the product."""
     others = [x for x in node.input if x != name]
     return node.op_type in _FUSED_WITH_CONSTANTS and all(x in graph.constants for x in others)
 
 
 def _source(node: Any, graph: _Graph) -> tuple[Any, Any] | None:
-    """The DequantizeLinear whose result reaches the node, and the node that reads it."""
+    """Return the DequantizeLinear whose result reaches the node, and the node that reads it."""
     while True:
-        made = graph.producer.get(node.input[0])
-        if made is None:
+        producer = graph.producer.get(node.input[0])
+        if producer is None:
             return None
-        if made.op_type == "DequantizeLinear":
-            return node, made
-        if made.op_type not in _LOOKED_THROUGH_BEFORE:
+        if producer.op_type == "DequantizeLinear":
+            return node, producer
+        if producer.op_type not in _LOOKED_THROUGH_BEFORE:
             return None
-        node = made
+        node = producer
 
 
 def _ends_quantized(node: Any, graph: _Graph) -> bool:
-    """Every reader, through what ORT looks or moves through, is a QuantizeLinear."""
+    """Return whether every reader, through what ORT looks or moves through, is a QuantizeLinear."""
     name = node.output[0]
     readers = graph.readers.get(name, ())
     return bool(readers) and all(
@@ -181,18 +181,18 @@ class _Guards:
         return [*written, make("DequantizeLinear", inputs, [view], axis=axis)]
 
     def _vector(self, name: str, values: Any, length: int, written: list[Any]) -> str:
-        """The name of a constant repeated `length` times."""
+        """Return the name of a constant repeated `length` times."""
         import onnx
 
         key = (name, length)
         if key not in self.repeated:
-            made = self.repeated[key] = self._name(name + "v")
+            vector = self.repeated[key] = self._name(name + "v")
             if length < _FEW:
                 filled = np.full(length, values.reshape(-1)[0], values.dtype)
-                self.initializers[made] = tensor(made, filled)
+                self.initializers[vector] = tensor(vector, filled)
             else:
                 size = self._length(length)
-                written.append(onnx.helper.make_node("Expand", [name, size], [made]))
+                written.append(onnx.helper.make_node("Expand", [name, size], [vector]))
         return self.repeated[key]
 
     def _length(self, length: int) -> str:
@@ -202,14 +202,14 @@ class _Guards:
             self.initializers[name] = tensor(name, np.array([length], dtype=np.int64))
         return self.repeated[key]
 
-    def _name(self, wanted: str) -> str:
-        while wanted in self.taken:
-            wanted += "_"
-        self.taken.add(wanted)
-        return wanted
+    def _name(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
 
     def written(self, nodes: Sequence[Any]) -> list[Any]:
-        """All nodes in order; a guard that replaces a DequantizeLinear has its name too."""
+        """Return all nodes in order; a guard that replaces a DequantizeLinear has its name too."""
         free = {source for source, _ in self.views} - self.public
         for node in nodes:
             free -= {x for i, x in enumerate(node.input) if i or id(node) not in self.inputs}
@@ -218,18 +218,18 @@ class _Guards:
         views: dict[str, list[str]] = {}
         for (source, _), view in self.views.items():
             views.setdefault(source, []).append(view)
-        renamed = {found[0]: source for source, found in views.items() if source in free}
-        kept: list[Any] = []
+        renamed = {names[0]: source for source, names in views.items() if source in free}
+        ordered: list[Any] = []
         for node in nodes:
             if node.op_type == "DequantizeLinear" and node.output[0] in free:
                 continue
-            kept += [_with_names(n, renamed) for n in self.before.get(id(node), [])]
+            ordered += [_with_names(n, renamed) for n in self.before.get(id(node), [])]
             read = self.inputs.get(id(node))
             if read is None:
-                kept.append(node)
+                ordered.append(node)
             else:
-                kept.append(_with_names(node, {node.input[0]: renamed.get(read, read)}))
-        return kept
+                ordered.append(_with_names(node, {node.input[0]: renamed.get(read, read)}))
+        return ordered
 
 
 def _with_names(node: Any, names: Mapping[str, str]) -> Any:
@@ -243,7 +243,10 @@ def _with_names(node: Any, names: Mapping[str, str]) -> Any:
 
 
 def _axis(node: Any, reader: Any, source: str, shape_of: ShapeOf) -> tuple[int, int]:
-    """Along which axis the scale is repeated, and how often; length 0 when none is known."""
+    """Return the axis along which the scale is repeated, and how often.
+
+    Length 0 when none is known.
+    """
     weight = shape_of(node.input[1])
     if reader is node and weight:
         length = input_channels(node, weight)
@@ -255,6 +258,6 @@ def _axis(node: Any, reader: Any, source: str, shape_of: ShapeOf) -> tuple[int, 
 
 
 def _named_axis(node: Any) -> int:
-    """The axis of the input's channels; a Gemm's is written as 1, its input has two."""
+    """Return the axis of the input's channels; a Gemm's is written as 1, its input has two."""
     axis = input_axis(node)
     return 1 if node.op_type == "Gemm" and axis == -1 else axis

@@ -1,4 +1,4 @@
-"""Where a model file comes from, written into the file: plan, versions, licence.
+"""Origin of a model file, written into the file: plan, versions, licence.
 
 The file that was measured has one entry, `seqto`, with the plan. The entries added here begin with
 `seqto.`, except for `license`; without them the file is the measured one, byte for byte.
@@ -37,7 +37,9 @@ def without_metadata(data: bytes) -> bytes:
     import onnx
 
     proto = onnx.load_model_from_string(data)
-    kept = [p for p in proto.metadata_props if p.key != LICENSE and not p.key.startswith(PREFIX)]
+    other_properties = [
+        p for p in proto.metadata_props if p.key != LICENSE and not p.key.startswith(PREFIX)
+    ]
     del proto.metadata_props[:]
-    proto.metadata_props.extend(kept)
+    proto.metadata_props.extend(other_properties)
     return to_bytes(proto)

@@ -12,17 +12,17 @@ from seqto.transforms.variants import is_complete, variant_folder
 
 
 def rebuild(folder: Path, trial: Json) -> bytes:
-    """The model of one entry of report.json's or the journal's trials."""
+    """Return the model of one entry of report.json's or the journal's trials."""
     if trial.get("error"):
         raise PlanError(f"trial {trial['number']} failed ({trial['error']['stage']}): no model")
     plan = Plan.from_json(trial["plan"])
-    place = variant_folder(folder, plan.transforms)
-    if not is_complete(place):
-        raise JournalError(f"{place} is missing: the run folder is not complete")
-    made = open_assembler(place).assemble(plan)
-    if made.sha256 != trial["sha256"]:
+    variant = variant_folder(folder, plan.transforms)
+    if not is_complete(variant):
+        raise JournalError(f"{variant} is missing: the run folder is not complete")
+    assembled = open_assembler(variant).assemble(plan)
+    if assembled.sha256 != trial["sha256"]:
         raise JournalError(
             f"trial {trial['number']} was measured as sha256 {trial['sha256'][:12]}… but rebuilds "
-            f"as {made.sha256[:12]}…: {place} or a library was changed"
+            f"as {assembled.sha256[:12]}…: {variant} or a library was changed"
         )
-    return made.data
+    return assembled.data

@@ -39,75 +39,77 @@ def round_layers(
     kinds: Sequence[str],
     *,
     constants: Constants,
-    told: Callable[[Json], object] = lambda _message: None,
+    on_progress: Callable[[Json], object] = lambda _message: None,
 ) -> Rounded:
-    """Integers with small output error, for the layers whose inputs are finite.
+    """Return integers with small output error, for the layers whose inputs are finite.
 
-    `kinds` are names of weight types, and of block forms, which matrices only have. `told` hears of
-    every sample and of every layer, so that nobody takes long work for a hang.
+    `kinds` are names of weight types, and of block forms, which matrices only have. `on_progress`
+    hears of every sample and of every layer, so that nobody takes long work for a hang.
     """
     types = [INT_TYPES[kind] for kind in kinds if kind in INT_TYPES]
     forms = [form for kind in kinds if (form := BlockForm.parse(kind)) is not None]
-    grams = grams_of(prepared, batches, layers, told=told)
+    grams = grams_of(prepared, batches, layers, on_progress=on_progress)
     factors = inserted_factors(prepared.proto, layers)
-    found: Rounded = {}
+    by_layer_and_kind: Rounded = {}
     for layer in layers:
         gram = grams.pop(layer.name)
         if np.isfinite(gram).all():  # else what flows in is beyond float's range: nearest must do
             axis, values = constants.channel_axis(layer), constants.weight(layer)
             wide = gram.astype(np.float64)
             rounded = Rounder(layer, values, wide, axis=axis).round(*types)
-            found |= {(layer.name, to.name): q for to, q in rounded.items()}
+            by_layer_and_kind |= {(layer.name, to.name): q for to, q in rounded.items()}
             ending, own = "", factors.get(layer.name)
             if own is not None:  # schemes with blocks, and some with channels, go without factors
                 ending, wide, values = UNSCALED, own.gram(wide), own.without(values, axis)
                 plain = [to for to in types if not to.multiples and to.pair_limit is None]
                 rounded = Rounder(layer, values, wide, axis=axis).round(*plain)
-                found |= {(layer.name, to.name + ending): q for to, q in rounded.items()}
+                by_layer_and_kind |= {
+                    (layer.name, to.name + ending): q for to, q in rounded.items()
+                }
             for form in forms if values.ndim == 2 else ():
                 rows = np.moveaxis(values, axis, 0)
-                found[(layer.name, form.name + ending)] = round_blocks(rows, wide, form)
-        told({"rounded": layer.name})
-    return found
+                by_layer_and_kind[(layer.name, form.name + ending)] = round_blocks(rows, wide, form)
+        on_progress({"rounded": layer.name})
+    return by_layer_and_kind
 
 
 def placeholders(layer: Layer, kinds: Sequence[str], constants: Constants) -> Rounded:
-    """Zeros in the form of rounded weights: they take as many bytes in a file.
+    """Return zeros in the form of rounded weights: they take as many bytes in a file.
 
     Scales are about as large as those of rounded weights: small ones are not stored in half.
     """
     values, axis = constants.weight(layer), constants.channel_axis(layer)
     most = np.abs(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)).max(axis=1)
-    found: Rounded = {}
+    zeros: Rounded = {}
     for kind in kinds:
         form = BlockForm.parse(kind.removesuffix(UNSCALED))
         if form is None:
             high = INT_TYPES[kind.removesuffix(UNSCALED)].symmetric_high
             scale = np.maximum(most / high, TINY).astype(np.float32)
             data = np.zeros(values.shape, np.int8)
-            found[layer.name, kind] = Quantized(data, scale, np.zeros(scale.shape, np.int8), axis)
+            zeros[layer.name, kind] = Quantized(data, scale, np.zeros(scale.shape, np.int8), axis)
         elif values.ndim == 2:
             integer = np.int8 if form.high <= 127 else np.uint8
             shape = np.moveaxis(values, axis, 0).shape
             scales = (shape[0], -(-shape[1] // form.size))
-            found[layer.name, kind] = Blocks(
+            zeros[layer.name, kind] = Blocks(
                 form,
                 np.zeros(shape, integer),
                 np.ones(scales, np.float32),
                 np.zeros(scales, integer),
             )
-    return found
+    return zeros
 
 
 # ------------------------------------------------------------------------------------- on disk
 
 
-def save(found: Rounded, path: Path) -> list[Json]:
-    """All integers and scales in one file; the rows of the index that finds them again."""
+def save(rounded: Rounded, path: Path) -> list[Json]:
+    """Save all integers and scales in one file; return the rows of the index to them."""
     parts: list[NDArray[np.uint8]] = []
     rows: list[Json] = []
-    place = 0
-    for (layer, kind), q in found.items():
+    offset = 0
+    for (layer, kind), q in rounded.items():
         row: Json = {"layer": layer, "kind": kind, "file": path.name}
         if isinstance(q, Quantized):
             row |= {"axis": q.axis, "channels": len(q.scale)}
@@ -115,22 +117,22 @@ def save(found: Rounded, path: Path) -> list[Json]:
         for name, array in arrays.items() if isinstance(q, Blocks) else list(arrays.items())[:2]:
             raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
             padded = np.concatenate([raw, np.zeros(-len(raw) % 4, np.uint8)])
-            row[f"{name}_at"] = place
+            row[f"{name}_at"] = offset
             parts.append(padded)
-            place += len(padded)
+            offset += len(padded)
         rows.append({**row, "shape": list(q.data.shape)})
     with replacing(path) as stream:
         np.save(stream, np.concatenate(parts) if parts else np.zeros(0, np.uint8))
     return rows
 
 
-def load(place: Path) -> Rounded:
+def load(folder: Path) -> Rounded:
     """Return the rounded weights of a variant; empty if none were rounded yet."""
-    if not (place / INDEX_FILE).is_file():
+    if not (folder / INDEX_FILE).is_file():
         return {}
-    rows = json.loads((place / INDEX_FILE).read_bytes())
+    rows = json.loads((folder / INDEX_FILE).read_bytes())
     files = {r["file"] for r in rows}
-    mapped = {f: np.load(place / Path(f).name, mmap_mode="r", allow_pickle=False) for f in files}
+    mapped = {f: np.load(folder / Path(f).name, mmap_mode="r", allow_pickle=False) for f in files}
     return {(row["layer"], row["kind"]): _read(row, mapped[row["file"]]) for row in rows}
 
 
@@ -152,5 +154,5 @@ def _read(row: Json, raw: NDArray[np.uint8]) -> Quantized | Blocks:
 
 def _array(raw: NDArray[np.uint8], start: int, shape: Sequence[int], dtype: Any) -> NDArray[Any]:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    found: NDArray[Any] = raw[start : start + size].view(dtype).reshape(shape)
-    return found
+    array: NDArray[Any] = raw[start : start + size].view(dtype).reshape(shape)
+    return array

@@ -53,7 +53,7 @@ class Calibration:
 def calibrate(
     prepared: Prepared, batches: Batches, *, methods: Sequence[str] = ("minmax",)
 ) -> Calibration:
-    """Ranges by each method for every tensor between layers."""
+    """Return ranges by each method for every tensor between layers."""
     names = tensors_of(prepared)
     session = session_with_outputs(prepared, names, exact=True)
     axes = channel_axes(prepared)
@@ -66,11 +66,11 @@ def calibrate(
     if samples == 0:
         raise DataError("no calibration samples: set data.calibration to at least 1")
     ranges = {n: {"minmax": (r.low, r.high)} for n, r in running.items()}
-    wanted = [m for m in methods if m != "minmax"]
-    if wanted:
+    histogram_methods = [m for m in methods if m != "minmax"]
+    if histogram_methods:
         _histograms(session, names, batches, running)
         for name, r in running.items():
-            for method in wanted:
+            for method in histogram_methods:
                 ranges[name][method] = range_by(method, r.histogram, r.low, r.high)
     means = {
         n: (r.total / r.count).astype(np.float32) for n, r in running.items() if r.total is not None
@@ -80,16 +80,16 @@ def calibrate(
 
 
 def channel_axes(prepared: Prepared) -> dict[str, frozenset[int]]:
-    """Tensor → the axis that the layers behind it, else the layer before it, have channels on."""
+    """Return tensor → axis on which layers behind it, else the layer before it, have channels."""
     nodes = {n.name: n for n in prepared.proto.graph.node}
     read: dict[str, frozenset[int]] = {}
-    made: dict[str, frozenset[int]] = {}
+    written: dict[str, frozenset[int]] = {}
     for layer in prepared.layers:
         if layer.weight and not layer.storage:
             node = nodes[layer.nodes[0]]
-            made[layer.output] = frozenset({1 if node.op_type in CONVOLUTIONS else -1})
+            written[layer.output] = frozenset({1 if node.op_type in CONVOLUTIONS else -1})
             read[layer.inputs[0]] = read.get(layer.inputs[0], frozenset()) | {input_axis(node)}
-    return {**made, **read}
+    return {**written, **read}
 
 
 def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:
@@ -114,13 +114,16 @@ def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:
 
 
 def _channel_axis(axes: frozenset[int], rank: int) -> int | None:
-    """The axis of a tensor's channels; None where it has none, or readers differ about it."""
+    """Return the axis of a tensor's channels.
+
+    None where it has none, or readers differ about it.
+    """
     if rank < 2:
         return None
     if not axes:  # no layer with weights tells: NCHW, or last in a matrix
         return 1 if rank == 4 else rank - 1
-    found = {axis % rank for axis in axes}
-    return found.pop() if len(found) == 1 else None
+    positions = {axis % rank for axis in axes}
+    return positions.pop() if len(positions) == 1 else None
 
 
 def _histograms(

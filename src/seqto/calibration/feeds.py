@@ -1,4 +1,4 @@
-"""What the float model is fed while it is calibrated and analysed.
+"""Feeds of the float model while it is calibrated and analysed.
 
 A model is fed its samples. A bundle is fed what its components are fed while the float model
 generates: one merged graph, so each step of the decoder comes with the feeds of the encoder.
@@ -127,7 +127,7 @@ class GenerationFeeds:
     def _steps(self, split: str, row: int, *, most: int) -> Iterator[Batch]:
         steps = list(self._all_steps(split, row))
         chosen = np.linspace(0, len(steps) - 1, min(most, len(steps))).round().astype(int)
-        yield from (steps[place] for place in chosen)
+        yield from (steps[step] for step in chosen)
 
     def _all_steps(self, split: str, row: int) -> Iterator[Batch]:
         (source,) = np.asarray(self._store.batch(split, row, row + 1)[IDS])

@@ -26,10 +26,12 @@ def grams_of(
     batches: Batches,
     layers: Iterable[Layer],
     *,
-    told: Callable[[Json], object] = lambda _message: None,
+    on_progress: Callable[[Json], object] = lambda _message: None,
 ) -> dict[str, NDArray[np.float32]]:
-    """Layer → X Xᵀ of its unfolded input, of every other sample: rounding is judged by samples
-    that it has not seen."""
+    """Return layer → X Xᵀ of its unfolded input, of every other sample.
+
+    Rounding is judged by samples that it has not seen.
+    """
     views = {layer.name: View.of(layer, prepared) for layer in layers}
     names = list(dict.fromkeys(v.source for v in views.values()))
     session = session_with_outputs(prepared, names, exact=False)
@@ -40,13 +42,13 @@ def grams_of(
             rows = view.rows(values[view.source])
             with np.errstate(over="ignore", invalid="ignore"):
                 sums[name][turn % 2] += rows.T @ rows
-        told({"samples": turn + 1})
+        on_progress({"samples": turn + 1})
     return sums
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a layer's input becomes the matrix that its weights multiply."""
+    """View of a layer's input as the matrix that its weights multiply."""
 
     source: str
     columns: int
@@ -68,7 +70,7 @@ class View:
         return View(layer.inputs[0], columns, dims[2:], pads, strides)
 
     def rows(self, value: NDArray[Any]) -> NDArray[np.float32]:
-        """Some rows of that matrix."""
+        """Return some rows of that matrix."""
         if not self.kernel:
             return value.reshape(-1, self.columns)[: ROWS_PER_SAMPLE * 8].astype(np.float32)
         top, left, bottom, right = self.pads
@@ -84,7 +86,10 @@ class View:
 
 
 def columns_of(layer: Layer, prepared: Prepared) -> int | None:
-    """Columns of the matrix that the layer's weights multiply; None where that is not simple."""
+    """Return how many columns the matrix has that the layer's weights multiply.
+
+    None where that is not simple.
+    """
     if not layer.weight or layer.depthwise or layer.storage:
         return None
     dims = _weight_dims(layer, prepared)
@@ -102,8 +107,8 @@ def columns_of(layer: Layer, prepared: Prepared) -> int | None:
 
 
 def _weight_dims(layer: Layer, prepared: Prepared) -> tuple[int, ...]:
-    found = next(t for t in prepared.proto.graph.initializer if t.name == layer.weight)
-    return tuple(found.dims)
+    weight = next(t for t in prepared.proto.graph.initializer if t.name == layer.weight)
+    return tuple(weight.dims)
 
 
 def _node(layer: Layer, prepared: Prepared) -> Any:

@@ -27,15 +27,15 @@ def input_rows(prepared: Prepared, batches: Batches) -> Mapping[str, NDArray[np.
     if not names:
         return {}
     session = session_with_outputs(prepared, names, exact=False)
-    seen: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
+    rows_of: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
     for turn, feeds in enumerate(batches()):
         if turn == SAMPLES:
             break
         for name, value in run_for(session, names, feeds).items():
             rows = value.reshape(-1, value.shape[-1])
             chosen = np.linspace(0, len(rows) - 1, min(len(rows), ROWS // 8)).astype(int)
-            seen[name].append(rows[chosen].astype(np.float32))
-    return {name: _spread(np.concatenate(rows)) for name, rows in seen.items() if rows}
+            rows_of[name].append(rows[chosen].astype(np.float32))
+    return {name: _spread(np.concatenate(rows)) for name, rows in rows_of.items() if rows}
 
 
 def _spread(rows: NDArray[np.float32]) -> NDArray[np.float32]:

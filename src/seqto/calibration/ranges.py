@@ -21,7 +21,7 @@ PERCENTILE = 99.99
 def range_by(
     method: str, histogram: NDArray[np.int64], low: float, high: float
 ) -> tuple[float, float]:
-    """A range that clips what is rare, by the rule of `method`."""
+    """Return a range that clips what is rare, by the rule of `method`."""
     if histogram.sum() == 0 or high <= low:
         return low, high
     if method == "percentile":
@@ -36,9 +36,9 @@ def range_by(
 def _percentile(histogram: NDArray[np.int64], low: float, high: float) -> tuple[float, float]:
     share = np.cumsum(histogram) / histogram.sum()
     width = (high - low) / BINS
-    rest = (1.0 - PERCENTILE / 100.0) / 2.0
-    first = int(np.searchsorted(share, rest))
-    last = int(np.searchsorted(share, 1.0 - rest))
+    tail = (1.0 - PERCENTILE / 100.0) / 2.0
+    first = int(np.searchsorted(share, tail))
+    last = int(np.searchsorted(share, 1.0 - tail))
     new_low = low if low >= 0 else low + first * width
     return new_low, low + (last + 1) * width
 
@@ -49,7 +49,7 @@ def _search(
     high: float,
     cost: Callable[[NDArray[np.float64], NDArray[np.float64], float, float], float],
 ) -> tuple[float, float]:
-    """The best of some shrunken ranges; both ends shrink towards zero independently."""
+    """Return the best of some shrunken ranges; both ends shrink towards zero independently."""
     centers = low + (np.arange(BINS) + 0.5) * (high - low) / BINS
     weights = histogram.astype(np.float64) / histogram.sum()
     shares = np.linspace(1.0, 0.2, 33)
@@ -80,7 +80,7 @@ def _squared_error(
 def _divergence(
     centers: NDArray[np.float64], weights: NDArray[np.float64], low: float, high: float
 ) -> float:
-    """Kullback–Leibler divergence of the clipped, 256-level histogram from the full one."""
+    """Return the KL divergence of the clipped, 256-level histogram from the full one."""
     low, high, step = _levels(low, high)
     level = np.round((np.clip(centers, low, high) - low) / step).astype(np.int64)
     mass = np.bincount(level, weights=weights, minlength=256)

@@ -37,7 +37,7 @@ class Statistics:
 
 
 def save_statistics(statistics: Statistics, path: str | Path) -> None:
-    """Ranges and means in one .npz, without pickles."""
+    """Save ranges and means in one .npz, without pickles."""
     import io
 
     arrays: dict[str, NDArray[Any]] = {}

@@ -62,27 +62,27 @@ class Folders:
         if "\0" in text or not text:
             raise OutsideError(f"{text!r} is no path")
         try:
-            found = (self.roots[0] / text).resolve()
+            path = (self.roots[0] / text).resolve()
         except (OSError, RuntimeError) as error:  # a loop of links
             raise OutsideError(
                 f"{shown(text)} cannot be followed: is it a loop of links?"
             ) from error
-        if not self._holds(found):
+        if not self._holds(path):
             names = ", ".join(str(root) for root in self.roots)
             raise OutsideError(
                 f"{shown(text)} is outside of the folders that this server may use ({names}): "
                 "choose a path inside, or start it with that folder too"
             )
-        if found.is_dir():
-            self._check_links(found)
-        return str(found)
+        if path.is_dir():
+            self._check_links(path)
+        return str(path)
 
     def file(self, text: str) -> str:
         """Return the path of one file inside; a pattern or a folder would name several."""
-        found = self.path(text)
-        if not Path(found).is_file():
+        path = self.path(text)
+        if not Path(path).is_file():
             raise ConfigError(f"{shown(text)} is no file")
-        return found
+        return path
 
     def data(self, text: str) -> str:
         """Return data as --data takes them; only files, folders and random inputs."""
@@ -95,17 +95,17 @@ class Folders:
         return any(path.is_relative_to(root) for root in self.roots)
 
     def _check_links(self, folder: Path) -> None:
-        seen = 0
-        for place, folders, files in os.walk(folder):
+        entries = 0
+        for parent, folders, files in os.walk(folder):
             for name in (*folders, *files):
-                seen += 1
-                entry = Path(place, name)
+                entries += 1
+                entry = Path(parent, name)
                 if entry.is_symlink() and not self._holds(entry.resolve()):
                     raise OutsideError(
                         f"{shown(entry)} is a link that leads out of the folders that this server "
                         "may use: remove it"
                     )
-            if seen > MOST_ENTRIES:
+            if entries > MOST_ENTRIES:
                 raise OutsideError(f"{shown(folder)} has more than {MOST_ENTRIES:,} entries")
 
 

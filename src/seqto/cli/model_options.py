@@ -6,10 +6,14 @@ from typing import Any
 
 from seqto.cli.option_groups import (
     add_command,
+    add_config,
     add_data_options,
     add_json,
     add_model_options,
+    add_one_model,
     add_option,
+    add_output_file,
+    add_run_folder,
     add_set,
     add_setting_options,
     add_trial_choice,
@@ -46,27 +50,29 @@ examples:
 
 
 def add_analyze(commands: Any) -> None:
-    parser = add_command(
+    _add_command_without_search(
         commands,
         "analyze",
         "rank the layers by their error: table, JSON, plot",
-        usage="[MODEL ...] --out FOLDER [options]",
+        out="folder for the analysis; it may be a run folder",
     )
-    add_model_options(parser)
-    add_setting_options(parser, hidden=(*names_of_group(SEARCH), *names_of_group(GOAL)))
-    output_group(parser, "folder for the analysis; it may be a run folder")
 
 
 def add_diagnose(commands: Any) -> None:
-    parser = add_command(
+    _add_command_without_search(
         commands,
         "diagnose",
         "find the causes of the loss, and remedies",
-        usage="[MODEL ...] --out FOLDER [options]",
+        out="folder for the diagnosis; it may be a run folder",
     )
+
+
+def _add_command_without_search(commands: Any, name: str, text: str, *, out: str) -> None:
+    """Add a command on models that takes a run's options and uses those of no search."""
+    parser = add_command(commands, name, text, usage="[MODEL ...] --out FOLDER [options]")
     add_model_options(parser)
     add_setting_options(parser, hidden=(*names_of_group(SEARCH), *names_of_group(GOAL)))
-    output_group(parser, "folder for the diagnosis; it may be a run folder")
+    output_group(parser, out)
 
 
 def add_export(commands: Any) -> None:
@@ -78,9 +84,7 @@ def add_export(commands: Any) -> None:
         examples=EXPORT_EXAMPLES,
     )
     parser.add_argument("source", metavar="SOURCE", help="a run folder, or a model")
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write"
-    )
+    add_output_file(parser)
     run = parser.add_argument_group("from a run folder")
     add_trial_choice(
         run,
@@ -123,9 +127,7 @@ def add_check(commands: Any) -> None:
         "--against", required=True, metavar="FLOAT", help="the float model (required)"
     )
     group = titled_group(parser, MODEL)
-    group.add_argument(
-        "--config", metavar="FILE", help="a TOML file; options override it (default: none)"
-    )
+    add_config(group)
     add_data_options(group)
     for option in OPTIONS:
         if (option.group == GOAL and option.name != "--want") or option.name in CHECK:
@@ -143,11 +145,9 @@ def add_apply(commands: Any) -> None:
         usage="RUN MODEL -o FILE [options]",
         examples=APPLY_EXAMPLES,
     )
-    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    add_run_folder(parser)
     parser.add_argument("model", metavar="MODEL", help="a model with the run's graph")
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write (required)"
-    )
+    add_output_file(parser)
     add_trial_choice(parser)
     add_data_options(titled_group(parser, MODEL), default="the run's own")
     for option in OPTIONS:
@@ -165,7 +165,7 @@ def add_init(commands: Any) -> None:
         usage="MODEL [--data DATA] [-o FILE]",
         examples=INIT_EXAMPLES,
     )
-    parser.add_argument("model", metavar="MODEL", help="a file, or hub:OWNER/NAME")
+    add_one_model(parser)
     parser.add_argument(
         "--data",
         metavar="DATA",

@@ -84,9 +84,11 @@ def _quantize(options: argparse.Namespace, output: Path) -> int:
 
 def check(options: argparse.Namespace) -> int:
     given = overrides_from(options)
-    found = api.check(options.model, against=options.against, config=options.config, settings=given)
-    print(json.dumps(checked_json(found)) if options.json else "\n".join(checked_lines(found)))
-    return GATE if found.missed else 0
+    checked = api.check(
+        options.model, against=options.against, config=options.config, settings=given
+    )
+    print(json.dumps(checked_json(checked)) if options.json else "\n".join(checked_lines(checked)))
+    return GATE if checked.missed else 0
 
 
 def apply(options: argparse.Namespace) -> int:
@@ -125,10 +127,10 @@ def init(options: argparse.Namespace) -> int:
 
 def analyze(options: argparse.Namespace) -> int:
     given = overrides_from(options)
-    found = api.analyze_models(
+    reports = api.analyze_models(
         options.models, out=options.out, config=options.config, settings=given
     )
-    for folder, report in found.items():
+    for folder, report in reports.items():
         if options.json:
             print(json.dumps(report["model"]["layers"]))
         else:
@@ -139,10 +141,10 @@ def analyze(options: argparse.Namespace) -> int:
 
 def diagnose(options: argparse.Namespace) -> int:
     given = overrides_from(options)
-    found = api.diagnose_models(
+    findings_by_folder = api.diagnose_models(
         options.models, out=options.out, config=options.config, settings=given
     )
-    for folder, findings in found.items():
+    for folder, findings in findings_by_folder.items():
         if options.json:
             print(json.dumps(findings))
         else:
@@ -154,17 +156,17 @@ def diagnose(options: argparse.Namespace) -> int:
 
 
 def devices(options: argparse.Namespace) -> int:
-    found = api.list_devices()
+    rows = api.list_devices()
     if options.json:
-        print(json.dumps([{"device": n, "usable": u, "why": why} for n, u, why in found]))
+        print(json.dumps([{"device": n, "usable": u, "why": why} for n, u, why in rows]))
         return 0
     table = Table("device", "usable", "why")
     # as text: brackets in a reason ("seqto[tvm]") are no markup
-    for name, usable, reason in sorted(found, key=lambda row: not row[1]):
+    for name, usable, reason in sorted(rows, key=lambda row: not row[1]):
         if usable or reason != NOT_BUILT_IN:
             table.add_row(Text(name), "yes" if usable else "no", Text(reason))
     show(table)
-    absent = [name.split("'")[1] for name, _, reason in found if reason == NOT_BUILT_IN]
+    absent = [name.split("'")[1] for name, _, reason in rows if reason == NOT_BUILT_IN]
     if absent:
         show(Text(f"providers {NOT_BUILT_IN}: {', '.join(absent)}"))
     return 0

@@ -43,10 +43,28 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="files, folders, patterns or hub:OWNER/NAME (default: model.path of --config)",
     )
+    add_config(group)
+    add_data_options(group)
+
+
+def add_config(group: Any) -> None:
     group.add_argument(
         "--config", metavar="FILE", help="a TOML file; options override it (default: none)"
     )
-    add_data_options(group)
+
+
+def add_run_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="RUN", help="a run folder")
+
+
+def add_one_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a file, or hub:OWNER/NAME")
+
+
+def add_output_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the .onnx file to write (required)"
+    )
 
 
 def add_data_options(group: Any, *, labels: bool = True, default: str = "none") -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqto.cli.option_groups import add_command, add_json, add_trial_choice
+from seqto.cli.option_groups import (
+    add_command,
+    add_json,
+    add_one_model,
+    add_run_folder,
+    add_trial_choice,
+)
 
 PUSH_EXAMPLES = """\
 examples:
@@ -25,7 +31,7 @@ def add_push(commands: Any) -> None:
         usage="RUN --repo OWNER/NAME [options]",
         examples=PUSH_EXAMPLES,
     )
-    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    add_run_folder(parser)
     parser.add_argument(
         "--repo", required=True, metavar="OWNER/NAME", help="repository of the hub (required)"
     )
@@ -42,13 +48,13 @@ def add_inspect(commands: Any) -> None:
     parser = add_command(
         commands, "inspect", "show inputs, outputs, size and guessed task of a model; it is not run"
     )
-    parser.add_argument("model", metavar="MODEL", help="a file, or hub:OWNER/NAME")
+    add_one_model(parser)
     add_json(parser)
 
 
 def add_status(commands: Any) -> None:
     parser = add_command(commands, "status", "show how far a run is, while it is running too")
-    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    add_run_folder(parser)
     add_json(parser)
 
 
@@ -56,7 +62,7 @@ def add_picks(commands: Any) -> None:
     parser = add_command(
         commands, "picks", "list the recommended trials of a run with their figures"
     )
-    parser.add_argument("folder", metavar="RUN", help="a run folder")
+    add_run_folder(parser)
     add_json(parser)
 
 

@@ -33,40 +33,40 @@ def push(options: argparse.Namespace) -> int:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    found = api.inspect(options.model)
+    model = api.inspect(options.model)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(model))
         return 0
-    layers, opset = len(found["layers"]), found["opset"]
-    size_text, parameters = size(found["size_bytes"]), f"{found['parameters']:,} parameters"
-    print(f"{plain(found['name'])}: {size_text}, opset {opset}, {layers} layers, {parameters}")
+    layers, opset = len(model["layers"]), model["opset"]
+    size_text, parameters = size(model["size_bytes"]), f"{model['parameters']:,} parameters"
+    print(f"{plain(model['name'])}: {size_text}, opset {opset}, {layers} layers, {parameters}")
     for side in ("inputs", "outputs"):
-        for tensor in found[side]:
+        for tensor in model[side]:
             shape = " × ".join("?" if x is None else plain(x) for x in tensor["shape"])
             print(f"{side[:-1]} {plain(tensor['name'])!r}: {shape} {tensor['dtype']}")
-    print(f"task: {plain(found['task']['sentence'])}" if found["task"] else "task: unknown")
-    if found["license"]:
-        print(f"licence: {plain(found['license'])}")
+    print(f"task: {plain(model['task']['sentence'])}" if model["task"] else "task: unknown")
+    if model["license"]:
+        print(f"licence: {plain(model['license'])}")
     return 0
 
 
 def status(options: argparse.Namespace) -> int:
-    found = api.status(options.folder)
+    summary = api.status(options.folder)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(summary))
         return 0
-    counts = found["counts"]
-    print(f"{found['status']}: {counts['trials']} trials, {counts['failed']} failed")
-    print(found["sentence"])
+    counts = summary["counts"]
+    print(f"{summary['status']}: {counts['trials']} trials, {counts['failed']} failed")
+    print(summary["sentence"])
     return 0
 
 
 def picks(options: argparse.Namespace) -> int:
-    found = api.picks(options.folder)
+    rows = api.picks(options.folder)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(rows))
         return 0
-    for row in found:
+    for row in rows:
         print(f"{row['title']}: trial {row['trial']}, {figures_text(row)}")
         for line in filter(None, (row["question"], row["given_up"], row["holds"])):
             print(f"  {line}")

@@ -81,7 +81,7 @@ def _bars(setup: Any) -> Iterator[Any]:
 
 
 def expected_trials(setup: Any) -> int | None:
-    """About how many trials a run will have: its budget, or what its strategy expects."""
+    """Return about how many trials a run will have: its budget, or what its strategy expects."""
     budget = setup.settings.search.max_trials
     expected = getattr(setup.strategy, "expected_trials", None)
     known = [count for count in (budget, expected) if count is not None]
@@ -137,14 +137,14 @@ class ProgressBars:
 
 
 class PhaseLines:
-    """Which phase a run is in: a line when another begins, and one every EVERY_S seconds."""
+    """Lines about the phase of a run: one when another begins, and one every EVERY_S seconds."""
 
     def __init__(self) -> None:
         self.phase, self.began, self.first, self.said = "", 0.0, 0, 0.0
         self.start: float | None = None
 
     def line(self, phase: str, done: int, total: int | None, *, now: float) -> str:
-        """'calibrating 120/228, about 3 min left'; empty where nothing is to be said yet."""
+        """Return 'calibrating 120/228, about 3 min left'; empty where nothing is to be said yet."""
         self.start = now if self.start is None else self.start
         new = phase != self.phase
         if new:
@@ -158,8 +158,8 @@ class PhaseLines:
         return f"{phase} {done}/{total}{self._left(done, total, now)}"
 
     def _left(self, done: int, total: int, now: float) -> str:
-        spent, made = now - self.began, done - self.first
-        if made <= 0 or spent < 1 or done >= total:
+        spent, steps = now - self.began, done - self.first
+        if steps <= 0 or spent < 1 or done >= total:
             return ""
-        seconds = spent / made * (total - done)
+        seconds = spent / steps * (total - done)
         return f", about {max(1, round(seconds / 60))} min left" if seconds > 45 else ""

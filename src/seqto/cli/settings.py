@@ -31,7 +31,7 @@ def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _devices(given: list[str]) -> dict[str, Any]:
-    """`--device KIND[,key=value…]`: one kind stands for device.kind, else a table each."""
+    """Return settings of `--device KIND[,key=value…]`: device.kind, or a table each."""
     if len(given) == 1 and "," not in given[0]:
         return {"device.kind": given[0]}
     tables = []
@@ -46,7 +46,7 @@ def _devices(given: list[str]) -> dict[str, Any]:
 
 
 def _within(options: argparse.Namespace) -> dict[str, str]:
-    """`--within 1%` bounds the loss, `--within score:1%` the drop of the task's score."""
+    """Return the bound: `--within 1%` is of the loss, `--within score:1%` of the score's drop."""
     text = getattr(options, "within", None)
     if text is None:
         return {}
@@ -62,7 +62,7 @@ def _within(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _split(setting: str, items: list[str]) -> list[str]:
-    """Commas separate too, but a node's name may hold one."""
+    """Split items at commas, but for names of nodes, which may hold one."""
     if setting == "quantize.exclude":
         return items
     return [x for item in items for x in item.split(",") if x]
@@ -82,7 +82,10 @@ def _data_overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def data_source(text: str) -> tuple[str, Any]:
-    """`random:100`, `KIND:VALUE` of a plug-in, an array or text file, or a folder of pictures."""
+    """Return the data source that a text means.
+
+    `random:100`, `KIND:VALUE` of a plug-in, an array or text file, or a folder of pictures.
+    """
     kind, colon, value = text.partition(":")
     if colon and kind == "random":
         try:

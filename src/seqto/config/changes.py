@@ -1,4 +1,4 @@
-"""What may change when a run is resumed, and what has changed."""
+"""Settings that may change when a run is resumed, and those that have changed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from seqto.records import Json
 
 
 def resume_keys(section: str = "", plugin: Any = None) -> frozenset[str]:
-    """Settings that may change when a run is resumed; with a plug-in, its own as they are written.
+    """Return the settings that may change when a run is resumed.
 
+    With a plug-in, its own as they are written.
     Objectives and tolerance are among them: they decide what is tried next and what is
     recommended, and the report follows the last call.
     """

@@ -65,9 +65,14 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 
 
+FEWEST_BYTES = 1000  # a bound below this, without a unit, was meant in another unit
+
+
 def measured(declared: dataclasses.Field[Any], value: Any, dotted: str) -> Any:
     """Return a text with a unit ("4MB") as a number; all other values as they are."""
     unit = declared.metadata.get("unit")
+    if unit == "bytes":
+        _refuse_bare_megabytes(value, dotted)
     if not unit or not isinstance(value, str):
         return value
     try:
@@ -76,8 +81,16 @@ def measured(declared: dataclasses.Field[Any], value: Any, dotted: str) -> Any:
         raise ConfigError(f"{dotted} = {value!r} is not understood: {error}") from error
 
 
+def _refuse_bare_megabytes(value: Any, dotted: str) -> None:
+    """Refuse a number without a unit that is too small for any model, taken as bytes."""
+    number = str(value).strip()
+    with contextlib.suppress(ValueError):
+        if 0 < float(number) < FEWEST_BYTES and not isinstance(value, bool):
+            raise ConfigError(f"{dotted} is {number} bytes; write {number}MB or {number}B")
+
+
 def check(dotted: str, value: Any) -> None:
-    """Choices, bounds and scheme codes: wrong ones must not wait until they are used."""
+    """Check choices, bounds and scheme codes: wrong ones must not wait until they are used."""
     items = value if isinstance(value, tuple) else (value,)
     choices = CHOICES.get(dotted)
     if dotted == "search.objectives" and not items:

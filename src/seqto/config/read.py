@@ -41,7 +41,7 @@ def read_toml(path: str | Path) -> Json:
         raise ConfigError(f"{path}: not valid TOML: {_toml_problem(error)}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    folder = path.resolve().parent
+    folder = path.parent.resolve()  # of the path that was typed, also where it is a link
     for dotted in flagged("path"):
         section, key = dotted.split(".")
         value = tables.get(section, {}).get(key) if isinstance(tables.get(section), dict) else None
@@ -64,17 +64,22 @@ def read_toml(path: str | Path) -> Json:
 
 
 def _listed(value: Any) -> list[Json]:
-    """The tables of [device] or [[device]]."""
+    """Return the tables of [device] or [[device]]."""
     return [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)]
 
 
 def _absolute(value: Any, folder: Path) -> Any:
-    """A path or several, relative to a folder; what is no path stays for the check of types."""
+    """Return a path or several, relative to a folder.
+
+    What is no path stays for the check of types.
+    """
     if isinstance(value, list):
         return [_absolute(item, folder) for item in value]
     if not isinstance(value, str):
         return value
-    return str(read_path(folder / value, "path").resolve())
+    path = read_path(folder / value, "path")
+    # a link keeps its name: in a cache of downloads the file behind it is called by its hash
+    return str(path.parent.resolve() / path.name)
 
 
 def _toml_problem(error: Exception) -> str:
@@ -121,7 +126,7 @@ def _device_tables(overrides: dict[str, Any]) -> dict[str, Any]:
 def _several_devices(
     tables: Mapping[str, Any],
 ) -> tuple[dict[str, Any], tuple[DeviceSettings, ...]]:
-    """[[device]] tables: the first is [device], the others are returned."""
+    """Return [[device]] tables: the first one as [device], and the others."""
     tables, listed = dict(tables), tables.get("device")
     recorded = tables.pop("devices", None)
     if recorded is not None:  # as a run's header has them
@@ -135,7 +140,7 @@ def _several_devices(
 
 
 def _with_tolerance(settings: Settings, given: Collection[str]) -> Settings:
-    """A bound of the loss is the tolerated loss too, unless that is given.
+    """Return settings in which a bound of the loss is the tolerated loss too, unless that is given.
 
     So is a bound of the score's drop, which is no larger than the loss. A bound or a wish whose
     figure the search does not look at is refused, and a bound that nothing can keep.
@@ -163,7 +168,7 @@ def _with_tolerance(settings: Settings, given: Collection[str]) -> Settings:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`search.seed=3` → ("search.seed", 3): values are TOML, bare words are strings."""
+    """Return ("search.seed", 3) of `search.seed=3`: values are TOML, bare words are strings."""
     dotted, sign, value = text.partition("=")
     if not sign or not dotted.strip():
         raise ConfigError(f"--set {text!r}: write it as section.key=value")

@@ -333,7 +333,7 @@ SECTIONS = tuple(f.name for f in dataclasses.fields(Settings) if f.name not in (
 
 
 def flagged(flag: str) -> frozenset[str]:
-    """Dotted keys of the settings that have a flag in their metadata."""
+    """Return the dotted keys of the settings that have a flag in their metadata."""
     hints = typing.get_type_hints(Settings)
     return frozenset(
         f"{section}.{f.name}"
@@ -344,6 +344,6 @@ def flagged(flag: str) -> frozenset[str]:
 
 
 def plugin_keys(section: str) -> tuple[str, ...]:
-    """Keys of a section that only some plug-ins take."""
+    """Return the keys of a section that only some plug-ins take."""
     keys = sorted(k for k in flagged("plugin") if k.startswith(f"{section}."))
     return tuple(key.partition(".")[2] for key in keys)

@@ -86,7 +86,7 @@ class Arrays:
         return Sample(inputs, label, f"row-{index}")
 
     def identity(self) -> Json:
-        """Digest over every value: reading once is cheap beside running a model on it."""
+        """Return a digest over every value: reading once is cheap beside running a model on it."""
         digest = hashlib.sha256()
         everything = dict(self.inputs) | ({} if self.labels is None else {"labels": self.labels})
         for key, array in sorted(everything.items()):
@@ -185,7 +185,7 @@ def _count(inputs: Mapping[str, Array], labels: Array | None, *, where: str) -> 
 
 
 def _one_number(labels: Array) -> Array:
-    """Labels in memory; a column of class numbers is taken as a list of them."""
+    """Return labels in memory; a column of class numbers is taken as a list of them."""
     is_column = labels.ndim == 2 and labels.shape[1] == 1 and labels.dtype.kind in "iu"
     return np.array(labels[:, 0] if is_column else labels)
 

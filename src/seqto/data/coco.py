@@ -71,7 +71,7 @@ class Coco:
             raise ConfigError("images and annotations of COCO data must name at least one each")
         tables = [_read(path) for path in files]
         categories = _categories(tables, files)
-        pictures, missing = _found(tables, files, folders)
+        pictures, missing = _present_pictures(tables, files, folders)
         if not pictures:
             raise DataError(
                 f"none of the {missing} pictures of {files[0].name} is in {folders[0].folder}: "
@@ -100,13 +100,13 @@ class Coco:
 
     def objects(self, index: int) -> Objects:
         """Return the objects of a picture."""
-        places = {key: k for k, (key, _) in enumerate(self.categories)}
+        class_of = {key: k for k, (key, _) in enumerate(self.categories)}
         notes = self._pictures[index].notes
         boxes = np.array([note["bbox"] for note in notes], dtype=np.float64).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
         return Objects(
             boxes,
-            np.array([places[note["category_id"]] for note in notes], dtype=np.int64),
+            np.array([class_of[note["category_id"]] for note in notes], dtype=np.int64),
             np.array([bool(note.get("iscrowd", 0)) for note in notes], dtype=bool),
         )
 
@@ -118,15 +118,15 @@ class Coco:
         if kind not in (UNION, CLASSES):
             raise ConfigError(f"mask kind {kind!r} is none of {UNION}, {CLASSES}")
         picture = self._pictures[index]
-        found = np.zeros((picture.height, picture.width), dtype=np.uint8)
-        places = {key: k for k, (key, _) in enumerate(self.categories)}
+        pixels = np.zeros((picture.height, picture.width), dtype=np.uint8)
+        class_of = {key: k for k, (key, _) in enumerate(self.categories)}
         notes = [note for note in picture.notes if note.get("segmentation")]
-        if kind == CLASSES and len(places) > 254:
-            raise DataError(f"{len(places)} categories do not fit into a mask of 8 bits")
+        if kind == CLASSES and len(class_of) > 254:
+            raise DataError(f"{len(class_of)} categories do not fit into a mask of 8 bits")
         for note in sorted(notes, key=lambda note: -float(note.get("area", 0))):
-            value = places[note["category_id"]] + 1 if kind == CLASSES else 1
-            found[_mask_of(note, picture)] = value
-        return found
+            value = class_of[note["category_id"]] + 1 if kind == CLASSES else 1
+            pixels[_mask_of(note, picture)] = value
+        return pixels
 
     def identity(self) -> Json:
         notes = [(p.name, p.height, p.width, p.notes) for p in self._pictures]
@@ -156,25 +156,27 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _categories(tables: Sequence[Mapping[str, Any]], files: Sequence[Path]) -> dict[int, str]:
-    found: dict[int, str] = {}
+    name_of: dict[int, str] = {}
     for table, path in zip(tables, files, strict=True):
         for entry in table["categories"]:
             try:
                 key, name = int(entry["id"]), str(entry.get("name", entry["id"]))
             except (TypeError, KeyError, ValueError, AttributeError) as error:
                 raise DataError(f"{path}: the category {entry!r} has no number as id") from error
-            if found.setdefault(key, name) != name:
-                raise DataError(f"{path}: category {key} is {name!r}, before it was {found[key]!r}")
-    return found
+            if name_of.setdefault(key, name) != name:
+                raise DataError(
+                    f"{path}: category {key} is {name!r}, before it was {name_of[key]!r}"
+                )
+    return name_of
 
 
-def _found(
+def _present_pictures(
     tables: Sequence[Mapping[str, Any]], files: Sequence[Path], folders: Sequence[Pictures]
 ) -> tuple[list[_Picture], int]:
-    """The annotated pictures that are there, and how many are not."""
+    """Return the annotated pictures that are there, and how many are not."""
     rows = [{name: row for row, name in enumerate(folder.files)} for folder in folders]
     pictures: list[_Picture] = []
-    seen: set[tuple[int, int]] = set()
+    taken: set[tuple[int, int]] = set()
     missing = 0
     for number, (table, path) in enumerate(zip(tables, files, strict=True)):
         known = {int(entry["id"]) for entry in table["categories"]}
@@ -191,18 +193,18 @@ def _found(
             folder = next((k for k in places if name in rows[k]), None)
             if folder is None:
                 missing += 1
-            elif (folder, rows[folder][name]) in seen:
+            elif (folder, rows[folder][name]) in taken:
                 raise DataError(f"{path}: the picture {name!r} is listed twice")
             else:
-                seen.add((folder, rows[folder][name]))
+                taken.add((folder, rows[folder][name]))
                 inner = tuple(notes.get(key, ()))
                 pictures.append(_Picture(name, folder, rows[folder][name], height, width, inner))
     return pictures, missing
 
 
 def _notes(table: Mapping[str, Any], path: Path, known: set[int]) -> dict[int, list[Json]]:
-    """Annotations by picture, checked."""
-    found: dict[int, list[Json]] = {}
+    """Return annotations by picture, checked."""
+    by_picture: dict[int, list[Json]] = {}
     for note in table["annotations"]:
         try:
             key, category = int(note["image_id"]), int(note["category_id"])
@@ -215,8 +217,8 @@ def _notes(table: Mapping[str, Any], path: Path, known: set[int]) -> dict[int, l
             raise DataError(f"{path}: bbox {box} of picture {key} is not x, y, width, height")
         if category not in known:
             raise DataError(f"{path}: category {category} of picture {key} is not in the list")
-        found.setdefault(key, []).append(note)
-    return found
+        by_picture.setdefault(key, []).append(note)
+    return by_picture
 
 
 def _mask_of(note: Json, picture: _Picture) -> NDArray[np.bool_]:
@@ -238,7 +240,7 @@ def _mask_of(note: Json, picture: _Picture) -> NDArray[np.bool_]:
             else:
                 plain = isinstance(shape["counts"], list)
                 packed = rle.frPyObjects(shape, *size) if plain else shape
-            found: NDArray[np.bool_] = np.asarray(rle.decode(packed), dtype=bool)
+            mask: NDArray[np.bool_] = np.asarray(rle.decode(packed), dtype=bool)
     except Exception as error:  # compiled code that raises nearly anything on wrong lists
         raise UnreadableError(picture.name, f"a mask cannot be drawn ({error!r})") from error
-    return found
+    return mask

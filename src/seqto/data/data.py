@@ -22,7 +22,7 @@ class Data(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> Sample:
-        """Raises DataError when this sample cannot be read."""
+        """Return a sample; raise DataError when it cannot be read."""
         ...
 
     def identity(self) -> Json:

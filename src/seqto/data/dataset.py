@@ -80,8 +80,8 @@ class DatasetTable:
         return len(self._rows)
 
     def row(self, index: int) -> Mapping[str, Any]:
-        found = self._rows[int(index)]
-        return {role: found[column] for role, column in self._places.items()}
+        columns = self._rows[int(index)]
+        return {role: columns[column] for role, column in self._places.items()}
 
     @property
     def digest(self) -> str:
@@ -96,7 +96,7 @@ class DatasetTable:
 def _load(source: HubDataset) -> tuple[Any, Json]:
     """Return the rows and where they are from."""
     library = _library()
-    names = [str(place) for place in keyed_places(source.columns).values()]
+    names = [str(column) for column in keyed_places(source.columns).values()]
     try:
         with _offline(library, source.offline):
             if (Path(source.dataset) / "dataset_dict.json").is_file() or (
@@ -130,17 +130,18 @@ def _check_names(source: HubDataset, known: list[str]) -> None:
 
 
 def _saved(library: Any, source: HubDataset) -> tuple[Any, Json]:
-    """A folder written by save_to_disk; one with several splits is a folder of folders."""
-    found = library.load_from_disk(source.dataset)
-    if hasattr(found, "keys"):
-        if source.split not in found:
-            near = nearest(source.split, list(found))
-            known = ", ".join(found)
+    """Return a folder written by save_to_disk; one with several splits is a folder of folders."""
+    table = library.load_from_disk(source.dataset)
+    if hasattr(table, "keys"):
+        if source.split not in table:
+            suggestion = nearest(source.split, list(table))
+            known = ", ".join(table)
             raise DataError(
-                f"the folder {source.dataset!r} has no split {source.split!r}{near}: it has {known}"
+                f"the folder {source.dataset!r} has no split "
+                f"{source.split!r}{suggestion}: it has {known}"
             )
-        found = found[source.split]
-    return found, {"folder": Path(source.dataset).name, "split": source.split}
+        table = table[source.split]
+    return table, {"folder": Path(source.dataset).name, "split": source.split}
 
 
 def _from_hub(library: Any, source: HubDataset) -> tuple[Any, Json]:
@@ -184,14 +185,14 @@ def _commit(source: HubDataset) -> str | None:
     return None if info.sha is None else str(info.sha)
 
 
-def _cached_commit(source: HubDataset, found: str) -> str:
+def _cached_commit(source: HubDataset, commit: str) -> str:
     """Return the commit of the cached dataset; an error where another one is asked for."""
-    if source.revision is not None and source.revision != found:
+    if source.revision is not None and source.revision != commit:
         raise DataError(
-            f"dataset {source.dataset!r} is cached at {found[:12]}, data.revision asks for "
+            f"dataset {source.dataset!r} is cached at {commit[:12]}, data.revision asks for "
             f"{source.revision!r}: load it online once, or leave data.revision out"
         )
-    return found
+    return commit
 
 
 def _library() -> Any:

@@ -78,9 +78,9 @@ def fill(
         spans[split] = (start, len(names))
         if chosen and start == len(names):
             raise DataError(f"no sample of the {split} split can be read: {reasons[-1]}")
-    found: Json = {"spans": spans, "names": names, "labels": labels, "unreadable": bad}
+    record: Json = {"spans": spans, "names": names, "labels": labels, "unreadable": bad}
     more = {"texts": texts, "lengths": lengths, "truncated": cut}
-    return found if sequences is None else {**found, **more}
+    return record if sequences is None else {**record, **more}
 
 
 _Prepared = list[tuple["NDArray[np.generic]", bool]]  # by input: values, whether it is a picture

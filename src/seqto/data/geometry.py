@@ -1,4 +1,4 @@
-"""How a picture is laid into a model's input, and how boxes get from one to the other.
+"""Geometry of pictures in a model's input, and of boxes from one to the other.
 
 x_input = x_picture · scale_x + left, y_input = y_picture · scale_y + top
 """

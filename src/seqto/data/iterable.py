@@ -65,7 +65,7 @@ class FromIterable:
             raise UnreadableError(name, f"{type(error).__name__}: {error}") from error
 
     def identity(self) -> Json:
-        """Digest over the number of items and some of them, spread evenly: all may be costly."""
+        """Return a digest over the number of items and some of them: all may be costly."""
         digest = hashlib.sha256()
         count = len(self.kept)
         for index in sorted({i * (count - 1) // (DIGEST_ITEMS - 1) for i in range(DIGEST_ITEMS)}):

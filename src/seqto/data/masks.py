@@ -59,8 +59,8 @@ class Masks:
     def mask(self, index: int) -> NDArray[np.uint8]:
         """Return the class of each pixel of the picture, or 0 and 1."""
         name = self.files[index]
-        found = _pixels(Path(self.masks) / name, name)
-        return (found >= 128).astype(np.uint8) if self.binary else found
+        pixels = _pixels(Path(self.masks) / name, name)
+        return (pixels >= 128).astype(np.uint8) if self.binary else pixels
 
     def identity(self) -> Json:
         digest = hashlib.sha256()

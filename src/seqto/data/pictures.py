@@ -84,7 +84,7 @@ class Pictures:
         return Sample({"": _decoded(Path(self.folder) / name, name)}, label, name)
 
     def identity(self) -> Json:
-        """Digest over names, sizes and both ends of each file, so a large folder stays cheap."""
+        """Return a digest over names, sizes and both ends of each file: cheap for large folders."""
         digest = hashlib.sha256()
         for name in self.files:
             digest.update(os.fsencode(name) + b"\0" + _ends(Path(self.folder) / name))

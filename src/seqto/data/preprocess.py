@@ -103,7 +103,7 @@ class Preprocess:
             raise ConfigError(f"preprocess.std = {list(self.std)} has a zero to divide by")
 
     def _check_fit(self) -> None:
-        """One way to the input's size, and a fill that is a pixel's value."""
+        """Check that there is one way to the input's size, and that the fill is a pixel's value."""
         ways = [key for key in ("letterbox", "stretch") if getattr(self, key) is not None]
         others = [key for key in SIDES if key not in ways[:1] and getattr(self, key) is not None]
         if ways and others:
@@ -115,7 +115,7 @@ class Preprocess:
             raise ConfigError(f"preprocess.fill = {self.fill} must be between 0 and 255")
 
     def to_json(self) -> Json:
-        """All settings; those of letterbox and stretch only where they are set."""
+        """Return all settings; those of letterbox and stretch only where they are set."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         if self.letterbox is None:
             del values["letterbox"], values["fill"]
@@ -244,7 +244,7 @@ def _centre(picture: Array, crop: Sides | None) -> Array:
 
 
 def normalise(pixels: Array, preprocess: Preprocess) -> NDArray[np.float32]:
-    """uint8 N×H×W×C (RGB or grey) → float32 in the order of channels and layout."""
+    """Return uint8 N×H×W×C (RGB or grey) as float32 in the order of channels and layout."""
     picture = pixels[..., ::-1] if preprocess.channels == "BGR" else pixels
     mean, std = (np.array(v, dtype=np.float32) for v in (preprocess.mean, preprocess.std))
     if preprocess.layout == "NCHW":
@@ -266,7 +266,7 @@ def sizes(shape: tuple[int | None, ...]) -> str:
 def prepare_row(
     value: Array, spec: InputSpec, preprocess: Preprocess | None
 ) -> tuple[NDArray[np.generic], bool]:
-    """One row as it is stored, and whether it is a picture still to be normalised.
+    """Return one row as it is stored, and whether it is a picture still to be normalised.
 
     Pictures are uint8 rows of two or three axes for an input of four. All else passes as it is,
     without preprocessing, in the type that the input takes.

@@ -44,8 +44,8 @@ class Ragged:
 
     def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lengths of the rows' sequences, one column for each of a row."""
-        found = np.diff(self.offsets).reshape(-1, self.about.per_sample)
-        lengths: NDArray[np.int64] = found[self.order[rows]]
+        by_sample = np.diff(self.offsets).reshape(-1, self.about.per_sample)
+        lengths: NDArray[np.int64] = by_sample[self.order[rows]]
         return lengths
 
     def runs(self, rows: NDArray[np.int64]) -> Iterator[Run]:
@@ -81,8 +81,8 @@ class Ragged:
         for spec in self.specs:
             values = self.arrays[spec.name]
             filled = np.full((len(rows), width), self.about.pad.get(spec.name, 0), values.dtype)
-            for place, (start, size) in enumerate(zip(starts, lengths, strict=True)):
-                filled[place, :size] = values[start : start + size]
+            for row, (start, size) in enumerate(zip(starts, lengths, strict=True)):
+                filled[row, :size] = values[start : start + size]
             feeds[spec.name] = filled
         missing = max(0, (self.fixed_batch or 0) - len(rows)) if len(rows) else 0
         if missing:

@@ -21,8 +21,9 @@ def split_rows(
     seed: int,
     calibration_rows: Sequence[int] | None = None,
 ) -> dict[str, list[int]]:
-    """Disjoint rows for the three splits, drawn without replacement; the order is random too.
+    """Return disjoint rows for the three splits, drawn without replacement.
 
+    The order is random too.
     `report` of None takes all that is left, 0 none. Rows in `calibration_rows` serve calibration
     alone, and calibration is drawn from nowhere else.
     """
@@ -37,27 +38,27 @@ def split_rows(
     needed = calibration + evaluation + (report or 0)
     order = _shuffled(count, needed, seed=seed, reserved=reserved, whole=report is None)
     if calibration_rows is None:
-        first, rest = order[:calibration], order[calibration:]
+        first, others = order[:calibration], order[calibration:]
     else:
         first = [row for row in order if row in reserved][:calibration]
-        rest = [row for row in order if row not in reserved]
-    if len(first) < calibration or len(rest) < evaluation + (report or 0):
-        kept = (
+        others = [row for row in order if row not in reserved]
+    if len(first) < calibration or len(others) < evaluation + (report or 0):
+        reserved_note = (
             "" if calibration_rows is None else f" ({len(reserved)} of them for calibration only)"
         )
         raise DataError(
             f"too few samples: {needed} are needed (calibration {calibration}, evaluation "
             f"{evaluation}, report {'the rest' if report is None else report}), the data have "
-            f"{count}{kept}: lower the numbers or give more data"
+            f"{count}{reserved_note}: lower the numbers or give more data"
         )
     stop = None if report is None else evaluation + report
-    return {CALIBRATION: first, EVALUATION: rest[:evaluation], REPORT: rest[evaluation:stop]}
+    return {CALIBRATION: first, EVALUATION: others[:evaluation], REPORT: others[evaluation:stop]}
 
 
 def _shuffled(
     count: int, needed: int, *, seed: int, reserved: Collection[int], whole: bool
 ) -> list[int]:
-    """Rows in random order: all of them, or as many as are needed where they are very many."""
+    """Return rows in random order: all, or as many as are needed where there are very many."""
     random = np.random.default_rng(seed)
     if count <= MOST_ROWS:
         return [int(row) for row in random.permutation(count)]

@@ -92,7 +92,7 @@ class WithStates:
         return {**given, **fixed}
 
     def _zeros(self) -> dict[str, Array]:
-        """What does not come from samples: constants, and zeros for states at the beginning."""
+        """Return constants, and zeros for states at the beginning."""
         names = {*self.zeros_and_constants, *self.states}
         return {s.name: self._constant(s) for s in self.specs if s.name in names}
 
@@ -100,18 +100,18 @@ class WithStates:
         shape = tuple(side or 1 for side in spec.shape[1:])  # an open side is the batch: of one
         value = self.constants.get(spec.name, 0)
         try:
-            found = np.broadcast_to(np.asarray(value, dtype=spec.dtype), shape)
+            filled = np.broadcast_to(np.asarray(value, dtype=spec.dtype), shape)
         except (TypeError, ValueError, OverflowError) as error:
             raise ConfigError(
                 f"data.constants.{spec.name} = {value!r} does not fit the input's shape "
                 f"{list(shape)} and type {spec.dtype}: {error}"
             ) from error
-        return np.array(found)
+        return np.array(filled)
 
     # ------------------------------------------------------------------------------ the stream
 
     def _before(self, index: int) -> dict[str, Array]:
-        """States before a sample: those after the sample in front of it."""
+        """Return the states before a sample: those after the sample in front of it."""
         if not self.states:
             return {}
         if not self._known:
@@ -143,11 +143,11 @@ class WithStates:
             value = np.asarray(fed[spec.name], dtype=spec.dtype)
             feeds[spec.name] = value if spec.whole else value.reshape(1, *value.shape)
         try:
-            found = session.run(list(self.states.values()), feeds)
+            outputs = session.run(list(self.states.values()), feeds)
         except Exception as error:  # ONNX Runtime raises classes of its own
             raise ConfigError(f"the float model does not run on the stream: {error}") from error
         specs = {spec.name: spec for spec in self.specs}
-        states = zip(self.states, found, strict=True)
+        states = zip(self.states, outputs, strict=True)
         return {n: np.asarray(x if specs[n].whole else x[0]) for n, x in states}
 
 

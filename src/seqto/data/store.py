@@ -186,12 +186,13 @@ class SampleStore:
 
     def texts(self, split: str) -> list[list[str]]:
         """Return the texts of each row, for people; [] where it has none."""
-        found = self.record.get("texts")
-        return [[]] * self.rows(split) if found is None else found[slice(*self._span(split))]
+        texts = self.record.get("texts")
+        return [[]] * self.rows(split) if texts is None else texts[slice(*self._span(split))]
 
     def labels(self, split: str) -> NDArray[Any] | None:
-        """Labels as the data gave them, a row per sample; None where any sample has none.
+        """Return the labels as the data gave them, a row per sample.
 
+        None where any sample has none.
         Class numbers are int64; labels of different shapes are an array of arrays.
         """
         labels = self.record["labels"]
@@ -217,17 +218,20 @@ class SampleStore:
         return int(self.record["sequences"]["batch"])
 
     def lengths(self, split: str) -> NDArray[np.int64] | None:
-        """Tokens of each row's sequences (rows × sequences of a row); None: no sequences."""
+        """Return the tokens of each row's sequences (rows × sequences of a row).
+
+        None: no sequences.
+        """
         return None if self.ragged is None else self.ragged.lengths(np.arange(*self._span(split)))
 
     @property
     def truncated(self) -> Json | None:
         """{samples, tokens}: how many texts were cut, by how much in all; None: no sequences."""
-        found: Json | None = self.record.get("truncated")
-        return found
+        truncated: Json | None = self.record.get("truncated")
+        return truncated
 
     def batch(self, split: str, start: int, stop: int) -> Batch:
-        """Rows start to stop of a split (cut at its end), normalised, by input name.
+        """Return rows start to stop of a split (cut at its end), normalised, by input name.
 
         Where the model has a fixed batch and these are fewer rows, the last one is repeated. Of
         sequences, the first of each row, padded to the longest.
@@ -280,7 +284,7 @@ class SampleStore:
         return None
 
     def feed_rows(self, rows: int) -> int:
-        """Rows of calibration samples to feed at once: as many as must be, or so many.
+        """Return the rows of calibration samples to feed at once: as many as must be, or so many.
 
         Sequences that may not be padded are fed one by one.
         """
@@ -289,7 +293,7 @@ class SampleStore:
         return min(chosen, self.rows(CALIBRATION))
 
     def calibration(self) -> Iterator[Batch]:
-        """Calibration samples as the evaluation runs them, or one by one where it is free to.
+        """Yield calibration samples as the evaluation runs them, or one by one where it is free to.
 
         Memory stays that of one run.
         """
@@ -322,10 +326,10 @@ class SampleStore:
             return [self.batch(split, i, i + step) for i in range(0, rows, step)]
         first, last = self._span(split)
         lengths = self.ragged.lengths(np.arange(first, last))[:, 0]
-        near = np.argsort(np.abs(lengths - np.median(lengths)), kind="stable")[:rows]
-        width = int(lengths[near].max() if self.ragged.about.masked else lengths[near].min())
+        typical = np.argsort(np.abs(lengths - np.median(lengths)), kind="stable")[:rows]
+        width = int(lengths[typical].max() if self.ragged.about.masked else lengths[typical].min())
         length = self.ragged.length_of_model or width
-        groups = (near[i : i + step] for i in range(0, len(near), step))
+        groups = (typical[i : i + step] for i in range(0, len(typical), step))
         return [self.ragged.batch(first + group, length=length) for group in groups]
 
     def _span(self, split: str) -> tuple[int, int]:

@@ -103,7 +103,7 @@ def check_columns(columns: Columns) -> None:
 
 
 def keyed_places(columns: Columns) -> Places:
-    """Role → key, for files whose rows are keyed by name."""
+    """Return role → key, for files whose rows are keyed by name."""
     if isinstance(columns, Mapping):
         return dict(columns)
     return {role: role for role in columns if role != SKIPPED}
@@ -155,7 +155,7 @@ class _Lines:
         if self.form == LINES:
             return dict.fromkeys(self.places, text)
         if self.form == TSV:
-            numbers = {role: int(place) for role, place in self.places.items()}
+            numbers = {role: int(column) for role, column in self.places.items()}
             return _by_role(text.split("\t"), numbers, name=name)
         return _by_key(text, self.places, name=name)
 
@@ -189,9 +189,9 @@ def _lines(path: Path, columns: Columns, form: str, header: bool | None) -> _Lin
         with path.open("rb") as stream:
             stream.seek(int(starts[0]))
             first = stream.read(int(ends[0] - starts[0])).decode("utf-8", errors="replace")
-        found = _numbered(columns, first.split("\t"), header, path=path)
-        places = dict(found.places)
-        if found.header:
+        numbered = _numbered(columns, first.split("\t"), header, path=path)
+        places = dict(numbered.places)
+        if numbered.header:
             starts, ends, numbers = starts[1:], ends[1:], numbers[1:]
             if not len(starts):
                 raise DataError(f"{str(path)!r} has a header and no rows")
@@ -204,17 +204,17 @@ def _find_lines(
     """Return begin, end and number of each line that is not blank, and the file's sha256."""
     sha = hashlib.sha256()
     spans: list[tuple[int, int, int]] = []
-    place = 0
+    offset = 0
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             sha.update(line)
-            start = place + (3 if number == 1 and line.startswith(b"\xef\xbb\xbf") else 0)
-            end = place + len(line.rstrip(b"\r\n"))
-            place += len(line)
+            start = offset + (3 if number == 1 and line.startswith(b"\xef\xbb\xbf") else 0)
+            end = offset + len(line.rstrip(b"\r\n"))
+            offset += len(line)
             if line.strip(b"\xef\xbb\xbf \t\r\n"):
                 spans.append((start, end, number))
-    found = np.array(spans, dtype=np.int64).reshape(-1, 3)
-    return found[:, 0], found[:, 1], found[:, 2], sha.hexdigest()
+    table = np.array(spans, dtype=np.int64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2], sha.hexdigest()
 
 
 def _csv(path: Path, columns: Columns, header: bool | None) -> _Cells:
@@ -228,12 +228,12 @@ def _csv(path: Path, columns: Columns, header: bool | None) -> _Cells:
         raise DataError(f"{str(path)!r} is no CSV that can be read: {error}") from error
     if not rows:
         raise DataError(f"{str(path)!r} has no rows")
-    found = _numbered(columns, rows[0], header, path=path)
-    kept = rows[1:] if found.header else rows
-    if not kept:
+    numbered = _numbered(columns, rows[0], header, path=path)
+    data_rows = rows[1:] if numbered.header else rows
+    if not data_rows:
         raise DataError(f"{str(path)!r} has a header and no rows")
     digest = hashlib.sha256(content).hexdigest()
-    return _Cells(kept, found.places, 2 if found.header else 1, digest)
+    return _Cells(data_rows, numbered.places, 2 if numbered.header else 1, digest)
 
 
 def _parquet(path: Path, columns: Columns) -> _Arrow:
@@ -273,27 +273,27 @@ def _numbered(
 ) -> _Numbered:
     """Return role → number of the column, and whether the first line is a header."""
     named = keyed_places(columns)
-    wanted = [str(place) for place in named.values() if not isinstance(place, int)]
+    column_names = [str(column) for column in named.values() if not isinstance(column, int)]
     if header is None:
-        header = bool(wanted) and all(name in first for name in wanted)
+        header = bool(column_names) and all(name in first for name in column_names)
     places: dict[str, int] = {}
-    for position, (role, place) in enumerate(named.items()):
-        if isinstance(place, int):
-            places[role] = place
+    for position, (role, column) in enumerate(named.items()):
+        if isinstance(column, int):
+            places[role] = column
         elif header:
-            if place not in first:
-                raise DataError(_no_column(path, role, place, list(first)))
-            places[role] = list(first).index(place)
+            if column not in first:
+                raise DataError(_no_column(path, role, column, list(first)))
+            places[role] = list(first).index(column)
         elif isinstance(columns, Mapping):
-            raise DataError(_no_column(path, role, place, list(first)))
+            raise DataError(_no_column(path, role, column, list(first)))
         else:
             places[role] = list(columns).index(role) if SKIPPED in columns else position
     width = len(first)
-    beyond = {role: place for role, place in places.items() if not 0 <= place < width}
+    beyond = {role: column for role, column in places.items() if not 0 <= column < width}
     if beyond:
-        role, place = next(iter(beyond.items()))
+        role, column = next(iter(beyond.items()))
         raise DataError(
-            f"column {role!r} is number {place + 1}, but {path.name} has {width} in its first "
+            f"column {role!r} is number {column + 1}, but {path.name} has {width} in its first "
             "line: check data.columns and the file's form"
         )
     return _Numbered(places, header)
@@ -308,23 +308,23 @@ def _no_column(path: Path, role: str, name: object, known: Sequence[str]) -> str
 
 
 def _by_role(cells: Sequence[str], places: Mapping[str, int], *, name: str) -> dict[str, Any]:
-    missing = [role for role, place in places.items() if place >= len(cells)]
+    missing = [role for role, column in places.items() if column >= len(cells)]
     if missing:
         raise UnreadableError(name, f"has {len(cells)} columns, none for {missing[0]!r}")
-    return {role: cells[place] for role, place in places.items()}
+    return {role: cells[column] for role, column in places.items()}
 
 
 def _by_key(text: str, places: Mapping[str, str | int], *, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnreadableError(name, f"not a JSON object on one line ({error})") from error
-    if isinstance(found, str) and len(places) == 1:
-        return dict.fromkeys(places, found)
-    if not isinstance(found, dict):
+    if isinstance(record, str) and len(places) == 1:
+        return dict.fromkeys(places, record)
+    if not isinstance(record, dict):
         raise UnreadableError(name, "not a JSON object")
     for role, key in places.items():
-        if key not in found:
-            near = nearest(str(key), [str(k) for k in found])
-            raise UnreadableError(name, f"has no key {key!r} for {role!r}{near}")
-    return {role: found[str(key)] for role, key in places.items()}
+        if key not in record:
+            suggestion = nearest(str(key), [str(k) for k in record])
+            raise UnreadableError(name, f"has no key {key!r} for {role!r}{suggestion}")
+    return {role: record[str(key)] for role, key in places.items()}

@@ -234,8 +234,8 @@ def label_of(row: Mapping[str, Any], classes: Sequence[str], *, name: str) -> La
     if SCORE in row:
         return np.array(_number(row[SCORE], SCORE, name=name))
     if REFERENCES in row:
-        found = row[REFERENCES]
-        listed = found.split(SEPARATOR) if isinstance(found, str) else found
+        references = row[REFERENCES]
+        listed = references.split(SEPARATOR) if isinstance(references, str) else references
         if not isinstance(listed, list | tuple) or not all(isinstance(x, str) for x in listed):
             raise UnreadableError(name, "references are no text and no list of texts")
         if not listed:

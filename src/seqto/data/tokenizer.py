@@ -89,8 +89,8 @@ class TokenizerSettings:
         }
         for key, value in table.items():
             if key not in kinds:
-                near = nearest(key, list(kinds))
-                raise ConfigError(f"unknown setting 'data.tokenizer.{key}'{near}")
+                suggestion = nearest(key, list(kinds))
+                raise ConfigError(f"unknown setting 'data.tokenizer.{key}'{suggestion}")
             wrong = isinstance(value, bool) and bool not in kinds[key]
             if value is not None and (wrong or not isinstance(value, kinds[key])):
                 name = KIND_NAMES[kinds[key][0]]
@@ -144,13 +144,13 @@ class Tokenizer:
 
     def token(self, number: int) -> str | None:
         """Return the token of a number, None where there is none."""
-        found = self.library.id_to_token(int(number))
-        return None if found is None else str(found)
+        token = self.library.id_to_token(int(number))
+        return None if token is None else str(token)
 
     def number(self, token: str) -> int | None:
         """Return the number of a token, None where the vocabulary lacks it."""
-        found = self.library.token_to_id(token)
-        return None if found is None else int(found)
+        number = self.library.token_to_id(token)
+        return None if number is None else int(number)
 
     @property
     def size(self) -> int:
@@ -166,8 +166,8 @@ class Tokenizer:
         }
 
 
-def _encoded(found: Any, dropped: int) -> Encoded:
-    ids, types = (np.array(x, dtype=np.int64) for x in (found.ids, found.type_ids))
+def _encoded(encoding: Any, dropped: int) -> Encoded:
+    ids, types = (np.array(x, dtype=np.int64) for x in (encoding.ids, encoding.type_ids))
     return Encoded(ids, types, dropped)
 
 
@@ -194,7 +194,7 @@ def open_tokenizer(settings: TokenizerSettings) -> Tokenizer:
 
 
 def _snake(name: str) -> str:
-    """LongestFirst → longest_first: the file and the library's call spell it differently."""
+    """Return longest_first of LongestFirst: the file and the library spell it differently."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
@@ -214,8 +214,8 @@ def _content(settings: TokenizerSettings) -> tuple[str, str, str]:
         return text, Path(settings.file).name, hashlib.sha256(text.encode()).hexdigest()
     vocab = _read(str(settings.vocab))
     merges = None if settings.merges is None else _read(settings.merges)
-    made = _bpe(vocab, merges, settings) if merges is not None else _word_piece(vocab, settings)
-    return made, Path(str(settings.vocab)).name, hashlib.sha256(made.encode()).hexdigest()
+    content = _bpe(vocab, merges, settings) if merges is not None else _word_piece(vocab, settings)
+    return content, Path(str(settings.vocab)).name, hashlib.sha256(content.encode()).hexdigest()
 
 
 def _read(path: str) -> str:
@@ -246,7 +246,7 @@ def _from_json(content: str, name: str) -> Any:
 
 
 def _word_piece(vocab: str, settings: TokenizerSettings) -> str:
-    """A BERT tokenizer from vocab.txt, one token a line."""
+    """Return a BERT tokenizer from vocab.txt, one token a line."""
     library = _library()
     tokens = {line: number for number, line in enumerate(vocab.splitlines()) if line}
     missing = [t for t in ("[UNK]", "[CLS]", "[SEP]") if t not in tokens]
@@ -255,23 +255,23 @@ def _word_piece(vocab: str, settings: TokenizerSettings) -> str:
             f"{settings.vocab!r} has no token {missing[0]}: a WordPiece vocabulary has one token "
             "a line; for byte-level BPE give data.tokenizer.merges too"
         )
-    made = library.Tokenizer(library.models.WordPiece(tokens, unk_token="[UNK]"))
-    made.normalizer = library.normalizers.BertNormalizer(lowercase=settings.lowercase)
-    made.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
-    made.post_processor = library.processors.TemplateProcessing(
+    tokenizer = library.Tokenizer(library.models.WordPiece(tokens, unk_token="[UNK]"))
+    tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=settings.lowercase)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = library.processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(t, tokens[t]) for t in ("[CLS]", "[SEP]")],
     )
-    made.decoder = library.decoders.WordPiece()
-    made.add_special_tokens(
+    tokenizer.decoder = library.decoders.WordPiece()
+    tokenizer.add_special_tokens(
         [t for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if t in tokens]
     )
-    return str(made.to_str())
+    return str(tokenizer.to_str())
 
 
 def _bpe(vocab: str, merges: str, settings: TokenizerSettings) -> str:
-    """A byte-level BPE tokenizer from vocab.json and merges.txt, as GPT-2 has them."""
+    """Return a byte-level BPE tokenizer from vocab.json and merges.txt, as GPT-2 has them."""
     library = _library()
     try:
         tokens = {str(k): int(v) for k, v in json.loads(vocab).items()}
@@ -286,10 +286,10 @@ def _bpe(vocab: str, merges: str, settings: TokenizerSettings) -> str:
         raise DataError(
             f"{settings.vocab!r} and {settings.merges!r} do not fit: {error}"
         ) from error
-    made = library.Tokenizer(model)
-    made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = library.decoders.ByteLevel()
-    return str(made.to_str())
+    tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    return str(tokenizer.to_str())
 
 
 # ------------------------------------------------------------------------- inputs of the model
@@ -310,18 +310,18 @@ def input_contents(settings: TokenizerSettings, specs: Sequence[InputSpec]) -> d
                 f"data.tokenizer.inputs names {name!r}, which is no input of the model"
                 f"{nearest(name, names)}: it has {known}"
             )
-    found = {n: USUAL_INPUTS[n] for n in names if n in USUAL_INPUTS} | dict(settings.inputs)
+    contents = {n: USUAL_INPUTS[n] for n in names if n in USUAL_INPUTS} | dict(settings.inputs)
     if not settings.inputs and len(names) == 1:
-        found = {names[0]: IDS}
-    missing = [name for name in names if name not in found]
+        contents = {names[0]: IDS}
+    missing = [name for name in names if name not in contents]
     if missing:
         raise ConfigError(
             f"what goes into input {missing[0]!r} of the model is not known: set "
             f'data.tokenizer.inputs = {{ {missing[0]} = "…" }} to one of {", ".join(CONTENTS)}'
         )
-    if list(found.values()).count(IDS) != 1:
+    if list(contents.values()).count(IDS) != 1:
         raise ConfigError("data.tokenizer.inputs must give 'ids' to exactly one input")
-    return {name: found[name] for name in names}
+    return {name: contents[name] for name in names}
 
 
 def input_arrays(
@@ -329,7 +329,7 @@ def input_arrays(
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of one sequence by model input, without padding."""
     length = len(encoded)
-    made: Mapping[str, NDArray[Any]] = {
+    by_content: Mapping[str, NDArray[Any]] = {
         IDS: encoded.ids,
         MASK: np.ones(length, np.int64),
         PADDING: np.zeros(length, np.bool_),
@@ -340,7 +340,7 @@ def input_arrays(
     }
     types = {spec.name: np.dtype(spec.dtype) for spec in specs}
     return {
-        name: made[content].astype(types.get(name, made[content].dtype), copy=False)
+        name: by_content[content].astype(types.get(name, by_content[content].dtype), copy=False)
         for name, content in contents.items()
     }
 

@@ -1,1 +1,1 @@
-"""Where a model runs."""
+"""Devices, on which models run."""

@@ -1,4 +1,4 @@
-"""What is usable on this machine, and why the rest is not."""
+"""Devices that are usable on this machine, and why others are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_BUILT_IN = "not in this onnxruntime build"
 
 
 def usable_devices() -> list[tuple[str, bool, str]]:
-    """(device, usable, reason) for `seqto devices`."""
+    """Return (device, usable, reason) for `seqto devices`."""
     rows = [*_providers(), *_tvm()]
     for entry in entry_points(group="seqto.devices"):
         if entry.name not in plugins.BUILT_IN["seqto.devices"]:
@@ -38,7 +38,10 @@ def _providers() -> list[tuple[str, bool, str]]:
 
 
 def _runs_something(provider: str) -> tuple[bool, str]:
-    """A provider that is built in may have no device, or run nothing itself: one Add tells."""
+    """Return whether a provider runs an Add, and why not.
+
+    A provider that is built in may have no device, or run nothing itself.
+    """
     import numpy as np
     import onnxruntime as ort
 
@@ -69,12 +72,12 @@ def _tvm() -> list[tuple[str, bool, str]]:
 
 
 def _plugged_in(kind: str) -> tuple[bool, str]:
-    """Of another package: it says itself if it can, else that it loads is all we know."""
+    """Return whether another package's device is usable: as it says, else whether it loads."""
     try:
         plugin = plugins.find("seqto.devices", kind)
-        made = plugin() if hasattr(plugin, "usable") else None  # others may need settings
-        if isinstance(made, CheckedDevice):
-            usable, reason = made.usable()
+        device = plugin() if hasattr(plugin, "usable") else None  # others may need settings
+        if isinstance(device, CheckedDevice):
+            usable, reason = device.usable()
             return bool(usable), str(reason)
     except Exception as error:  # a stranger's code: whatever it raises is the reason
         return False, f"{type(error).__name__}: {error}"

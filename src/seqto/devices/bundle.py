@@ -81,11 +81,11 @@ class _TimedComponent:
     def run(self, feeds: Arrays) -> Arrays:
         began = time.perf_counter()
         try:
-            found = self._session.run(feeds)
+            outputs = self._session.run(feeds)
         except DeviceError as error:
             raise DeviceError(f"{self._name}: {error}", stage=error.stage, ops=error.ops) from error
         self.milliseconds.append((time.perf_counter() - began) * 1e3)
-        return dict(zip(self._outputs, found, strict=True))
+        return dict(zip(self._outputs, outputs, strict=True))
 
 
 class GenerationSession:
@@ -117,12 +117,12 @@ class GenerationSession:
             rows.append(self._padded(self._generator.generate(source, follow)))
         return [np.stack(components) for components in zip(*rows, strict=True)]
 
-    def _padded(self, found: Generated) -> tuple[NDArray[Any], ...]:
+    def _padded(self, generated: Generated) -> tuple[NDArray[Any], ...]:
         length = self._wiring.max_length
         tokens, choices = (np.full(length, NO_TOKEN, np.int64) for _ in range(2))
-        tokens[: len(found.tokens)] = found.tokens
-        choices[: len(found.choices)] = found.choices
-        reduced = np.asarray(self._reduce(np.stack(found.probabilities)), np.float32)
+        tokens[: len(generated.tokens)] = generated.tokens
+        choices[: len(generated.choices)] = generated.choices
+        reduced = np.asarray(self._reduce(np.stack(generated.probabilities)), np.float32)
         signal = np.zeros((length, reduced.shape[1]), np.float32)
         signal[: len(reduced)] = reduced
         return tokens, choices, signal

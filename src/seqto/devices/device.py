@@ -34,7 +34,7 @@ class Session(Protocol):
 
 @runtime_checkable
 class Device(Protocol):
-    """Where a model runs. A frozen dataclass: its fields are its settings."""
+    """Device on which a model runs. A frozen dataclass: its fields are its settings."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +47,7 @@ class Device(Protocol):
         ...
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
-        """Why this device cannot run a layer so, or None. Known limits only, others show."""
+        """Return why this device cannot run a layer so, or None. Known limits only, others show."""
         ...
 
     def describe(self) -> Json:

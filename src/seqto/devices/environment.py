@@ -22,7 +22,7 @@ def version() -> str:
 
 
 def environment() -> Json:
-    """Versions and the CPU: what a figure depends on beside the model."""
+    """Return versions and the CPU: what a figure depends on beside the model."""
     import numpy
     import onnx
 

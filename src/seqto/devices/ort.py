@@ -81,7 +81,7 @@ class Ort:
         }
 
     def profile(self, model: bytes, feeds: Mapping[str, NDArray[Any]], *, runs: int) -> list[Json]:
-        """Kernel times and placement by node: [{node, op, provider, ms}], measured."""
+        """Return kernel times and placement by node: [{node, op, provider, ms}], measured."""
         with temporary_folder("seqto-profile-") as folder:
             session = self._session(model, threads=0, strict=False, profile=str(folder / "p"))
             for _ in range(runs):
@@ -182,7 +182,7 @@ def _boxed(value: Any) -> NDArray[Any]:
 
 
 def full_name(provider: str) -> str:
-    """cpu → CPUExecutionProvider, by what this onnxruntime knows."""
+    """Return a provider's full name, cpu → CPUExecutionProvider, by what this onnxruntime knows."""
     if provider.endswith("ExecutionProvider"):
         return provider
     import onnxruntime as ort
@@ -198,12 +198,12 @@ def full_name(provider: str) -> str:
 
 
 def ops_in(message: str) -> tuple[str, ...]:
-    """Op types that ORT's message names: 'Op (QLinearAdd)', 'implementation for Foo(11)'."""
+    """Return op types of ORT's message: 'Op (QLinearAdd)', 'implementation for Foo(11)'."""
     import re
 
-    found = re.findall(r"Op \((\w+)\)", message)
-    found += re.findall(r"implementation for (?:the node \S*?:)?(\w+)\(\d+\)", message)
-    return tuple(dict.fromkeys(found))
+    ops = re.findall(r"Op \((\w+)\)", message)
+    ops += re.findall(r"implementation for (?:the node \S*?:)?(\w+)\(\d+\)", message)
+    return tuple(dict.fromkeys(ops))
 
 
 def _first_line(error: Exception) -> str:
@@ -212,7 +212,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _kernel_times(events: list[Json]) -> list[Json]:
-    """Medians over the runs: one busy moment of the machine must not name a slow layer."""
+    """Return medians over the runs: one busy moment of the machine must not name a slow layer."""
     durations: dict[str, list[float]] = {}
     about: dict[str, Json] = {}
     for event in events:

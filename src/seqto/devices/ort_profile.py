@@ -11,7 +11,7 @@ CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "ReorderInput", "ReorderOut
 
 
 def node_owners(assembler: Assembler) -> dict[str, str]:
-    """Node and tensor names → layer: ORT names blocked-layout convolutions by their output."""
+    """Return name → layer, of nodes and tensors: ORT names blocked convolutions by their output."""
     owner: dict[str, str] = {}
     layer_of = {n: x.name for x in assembler.prepared.layers for n in x.nodes}
     for node in assembler.prepared.proto.graph.node:
@@ -24,7 +24,7 @@ def node_owners(assembler: Assembler) -> dict[str, str]:
 def attribute_times(
     rows: list[Json], owner: Mapping[str, str], *, repeats: Mapping[str, int] | None = None
 ) -> Json:
-    """Kernel rows → milliseconds, provider and op by layer; the rest under an empty name.
+    """Return milliseconds, provider and op by layer; kernels of no layer under an empty name.
 
     `kernels` names the op that ran for a layer (Conv, QLinearConv, …): the first that is no
     conversion, since rows are in the order of execution and activations come behind. A device may

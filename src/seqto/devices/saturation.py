@@ -39,7 +39,7 @@ OPERATORS = ("MatMul", "Conv")
 
 
 def probe(device: Device) -> Json:
-    """{result: exact | saturates | unknown, operators: {MatMul: …, Conv: …}, reason}.
+    """Return {result: exact | saturates | unknown, operators: {MatMul: …, Conv: …}, reason}.
 
     A device that cannot run the model gives `unknown` with its reason.
     """
@@ -60,12 +60,12 @@ def judge(outputs: Sequence[NDArray[Any]]) -> Json:
     """Return the result that the outputs of `model` stand for; pure."""
     if len(outputs) != len(OPERATORS):
         return unknown(f"{len(outputs)} outputs instead of {len(OPERATORS)}")
-    found = {name: _verdict(y) for name, y in zip(OPERATORS, outputs, strict=True)}
+    verdicts = {name: _verdict(y) for name, y in zip(OPERATORS, outputs, strict=True)}
     for result in (SATURATES, UNKNOWN, EXACT):  # the worst of them
-        if result in found.values():
+        if result in verdicts.values():
             break
     odd = "the results are neither exact nor those of 16-bit sums"
-    return {"result": result, "operators": found, "reason": odd if result == UNKNOWN else None}
+    return {"result": result, "operators": verdicts, "reason": odd if result == UNKNOWN else None}
 
 
 def _verdict(output: NDArray[Any]) -> str:
@@ -86,7 +86,10 @@ def feeds() -> dict[str, NDArray[np.float32]]:
 
 
 def model() -> bytes:
-    """rows (8×64) ─ MatMul ─ y0,  picture (1×64×4×4) ─ Conv ─ y1; u8 × s8, static, scales of 1."""
+    """Return a model of two products, u8 × s8, static, with scales of 1.
+
+    rows (8×64) ─ MatMul ─ y0,  picture (1×64×4×4) ─ Conv ─ y1
+    """
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper
 

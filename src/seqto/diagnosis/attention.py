@@ -60,9 +60,9 @@ def _channels(peak: Any) -> Json:
 
 
 def _score_tensors(prepared: Prepared) -> dict[str, str]:
-    """Tensor that a Softmax reads, before what only moves it → the Softmax."""
+    """Return tensor that a Softmax reads, before what only moves it → the Softmax."""
     makers = {o: n for n in prepared.proto.graph.node for o in n.output}
-    found: dict[str, str] = {}
+    softmax_of: dict[str, str] = {}
     for node in prepared.proto.graph.node:
         if node.op_type != "Softmax":
             continue
@@ -70,8 +70,8 @@ def _score_tensors(prepared: Prepared) -> dict[str, str]:
         while tensor in makers and makers[tensor].op_type in MOVES:
             tensor = makers[tensor].input[0]
         if tensor in makers:
-            found[tensor] = node.name
-    return found
+            softmax_of[tensor] = node.name
+    return softmax_of
 
 
 def _look_at_scores(masks: dict[str, Json], name: str, value: Any) -> None:
@@ -136,7 +136,7 @@ def _batch(subject: Subject) -> Json:
 
 
 def _alike(samples: Sequence[Values]) -> list[Values]:
-    """The most samples of one shape, each alone in its batch."""
+    """Return the most samples of one shape, each alone in its batch."""
     groups: dict[Any, list[Values]] = {}
     for feeds in samples:
         if all(len(v) == 1 for v in feeds.values()):

@@ -53,27 +53,27 @@ HALF_AS_MUCH_AGAIN = 1.5  # nearer figures of few samples are not told apart
 
 
 def findings(measured: Mapping[str, Json], *, profiles: Sequence[Json] = ()) -> list[Json]:
-    """Pure: what the parts of measure.py have measured → finding events."""
-    found: list[Json] = []
+    """Return finding events for what the parts of measure.py have measured; pure."""
+    events: list[Json] = []
     whole = measured.get("whole", {}).get("whole", {})
     if whole:
         word, joins = measured["whole"].get("changed"), measured["whole"].get("joins")
-        found.append(_output(whole, measured["whole"]["samples"], word))
-        found += [_joins(joins, whole, word)] if joins else []
+        events.append(_output(whole, measured["whole"]["samples"], word))
+        events += [_joins(joins, whole, word)] if joins else []
     damage: Mapping[str, float] = measured.get("damage", {}).get("damage", {})
     if "layers" in measured:
         rows = measured["layers"]["rows"]
         products = measured.get("int8_products", {})
         flags = measured["layers"]["cpu_flags"]
-        found.append(saturation(rows, whole, products, flags=flags))
-        found.append(ranges(rows, whole, damage))
-        found.append(bias(rows))
-        found.append(_outliers(rows, whole))
+        events.append(saturation(rows, whole, products, flags=flags))
+        events.append(ranges(rows, whole, damage))
+        events.append(bias(rows))
+        events.append(_outliers(rows, whole))
         if damage:
-            found.append(_sensitive(rows, damage, measured["damage"]["samples"]))
-    found += attention_findings(measured.get("attention", {}))
+            events.append(_sensitive(rows, damage, measured["damage"]["samples"]))
+    events += attention_findings(measured.get("attention", {}))
     slower = _slower(profiles)
-    return [*found, *([slower] if slower else [])]
+    return [*events, *([slower] if slower else [])]
 
 
 def _output(whole: Mapping[str, Json], samples: int, word: str | None) -> Json:
@@ -91,7 +91,7 @@ def _output(whole: Mapping[str, Json], samples: int, word: str | None) -> Json:
 
 
 def _changed(row: Json, word: str | None) -> str:
-    """'12 % of boxes change, ': the loss in the task's words, where the task was at hand."""
+    """Return '12 % of boxes change, ': the loss in the task's words, where the task was at hand."""
     if row.get("changed") is None:
         return ""
     what = RELATIVE_ERROR if word == RELATIVE_ERROR else f"of {word or 'answers'} change"
@@ -99,7 +99,7 @@ def _changed(row: Json, word: str | None) -> str:
 
 
 def _joins(joins: Sequence[Json], whole: Mapping[str, Json], word: str | None) -> Json:
-    """Layers that join unlike ranges, with the ranges, and what keeping them float gives."""
+    """Return layers that join unlike ranges, the ranges, and what keeping them float gives."""
     worst = joins[0]
     inputs = " and ".join(f"{low:.3g} to {high:.3g}" for low, high in worst["ranges"][:4])
     steps = "less than one" if worst["steps"] < 1 else f"{worst['steps']:.0f}"
@@ -211,7 +211,7 @@ def _is_integer_profile(name: str) -> bool:
 
 
 def _slower(profiles: Sequence[Json]) -> Json | None:
-    """Layers that take longer as integers, where kernel times are known for both.
+    """Return the layers that take longer as integers, where kernel times are known for both.
 
     Only uniform plans tell: a float layer of a mixed trial may be slower for what is around it.
     """

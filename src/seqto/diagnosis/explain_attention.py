@@ -28,13 +28,13 @@ def attention_findings(measured: Json) -> list[Json]:
     """Return what attention.py's figures say; nothing of models without attention."""
     if not measured:
         return []
-    found = [
+    events = [
         _channels(measured["channels"]),
         _masks(measured["masks"]),
         _tables(measured["tables"]),
         _norms(measured["norms"]),
     ]
-    return [*found, _batch(measured["batch"])] if measured["batch"] else found
+    return [*events, _batch(measured["batch"])] if measured["batch"] else events
 
 
 def _channels(rows: Mapping[str, Json]) -> Json:

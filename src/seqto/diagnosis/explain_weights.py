@@ -85,13 +85,13 @@ def _saturation_cure(worst: Json, cured: int, hit: int) -> str:
 
 
 def _products(rows: Sequence[Json]) -> str:
-    """'u8×s8': the types that are multiplied, activation first."""
-    found = []
+    """Return 'u8×s8': the types that are multiplied, activation first."""
+    products = []
     for row in rows:
         scheme = Scheme.parse(row["scheme"])
         if scheme.arithmetic is not Arithmetic.FLOAT and scheme.weight is not None:
-            found.append(f"{scheme.activation or U8}×{scheme.weight}")
-    return max(set(found), key=found.count) if found else "integer"
+            products.append(f"{scheme.activation or U8}×{scheme.weight}")
+    return max(set(products), key=products.count) if products else "integer"
 
 
 def ranges(rows: Sequence[Json], whole: Mapping[str, Json], damage: Mapping[str, float]) -> Json:
@@ -164,7 +164,7 @@ def bias(rows: Sequence[Json]) -> Json:
 
 
 def _bias_cure(named: Sequence[Json], tiny: int) -> str:
-    """Only what was measured to help on this device: some make a float bias int32 again."""
+    """Return only what was measured to help on this device: some make a float bias int32 again."""
     ways = {
         "bias_float_device_err": "a float bias",
         "bias_held_device_err": "s7 weights, whose scales are raised to hold it",
@@ -182,7 +182,7 @@ def _bias_cure(named: Sequence[Json], tiny: int) -> str:
 
 
 def _overflows(row: Json) -> bool:
-    """Device and exact arithmetic differ, and no longer when scales are raised to hold the bias."""
+    """Return whether scales raised to hold the bias end a gap between device and exact sums."""
     needs_room = row.get("bias", {}).get("saturated_without_adjustment", 0) > 0
     off = row["off_share"] >= OFF_SHARE
     return (
@@ -192,6 +192,6 @@ def _overflows(row: Json) -> bool:
 
 
 def _unlike(*groups: Sequence[Json]) -> list[Json]:
-    """All rows once, in order."""
+    """Return all rows once, in order."""
     by_layer = {r["layer"]: r for rows in groups for r in rows}
     return list(by_layer.values())

@@ -40,7 +40,7 @@ DELTA = "@delta"
 BEFORE_DELTA = "@own"
 
 
-class Apart:
+class IsolatedLayers:
     """The layers that a plan quantizes, each on its own, under any scheme."""
 
     def __init__(self, assembler: Assembler, plan: Plan, values: Values) -> None:
@@ -48,8 +48,10 @@ class Apart:
         prepared = assembler.prepared
         self.plan = plan
         self.layers = quantized_layers(prepared, plan)
-        made = {x.output for x in self.layers}
-        outputs = [x for x in prepared.layers if x.op_type == OUTPUT_OP and x.output in made]
+        layer_outputs = {x.output for x in self.layers}
+        outputs = [
+            x for x in prepared.layers if x.op_type == OUTPUT_OP and x.output in layer_outputs
+        ]
         renamed = {x: x + OWN_INPUT for x in outer_tensors(prepared, self.layers)}
         self.fed = renamed
         own = [
@@ -72,7 +74,7 @@ class Apart:
         self._known = {x.name for x in (*own, *outputs)}
 
     def model(self, plan: Plan) -> bytes:
-        """All layers side by side, kept as `plan` says."""
+        """Return a model of all layers side by side, kept as `plan` says."""
         schemes = {k: v for k, v in plan.schemes if k in self._known}
         return self.assembler.assemble(plan.with_schemes(schemes)).data
 
@@ -81,7 +83,10 @@ class Apart:
 
 
 def quantized_layers(prepared: Prepared, plan: Plan) -> tuple[Layer, ...]:
-    """Layers whose arithmetic the plan changes; a model's output is no layer of its own here."""
+    """Return the layers whose arithmetic the plan changes.
+
+    A model's output is no layer of its own here.
+    """
     schemes = plan.as_dict()
     return tuple(
         x
@@ -94,25 +99,25 @@ def outer_tensors(prepared: Prepared, layers: Sequence[Layer]) -> list[str]:
     """Return the tensors that layers read from outside: data, and shapes that are computed."""
     constants = {t.name for t in prepared.proto.graph.initializer}
     nodes = {n.name: n for n in prepared.proto.graph.node}
-    found: dict[str, None] = {}
+    outer: dict[str, None] = {}
     for layer in layers:
         inner = {o for n in layer.nodes for o in nodes[n].output}
         for name in layer.nodes:
             for tensor in nodes[name].input:
                 if tensor and tensor not in constants and tensor not in inner:
-                    found[tensor] = None
-    return list(found)
+                    outer[tensor] = None
+    return list(outer)
 
 
 def tensors_for(prepared: Prepared, plan: Plan) -> list[str]:
-    """Every tensor of the float model that `Apart` is fed with or compared with."""
+    """Return every tensor of the float model that `IsolatedLayers` is fed with or compared with."""
     layers = quantized_layers(prepared, plan)
     outputs = [x.output for x in layers]
     return list(dict.fromkeys([*outer_tensors(prepared, layers), *outputs]))
 
 
 def open_float(prepared: Prepared, names: Sequence[str]) -> Callable[[Values], Values]:
-    """The float model with a look at the tensors named; inputs are handed through."""
+    """Open the float model with a look at the tensors named; inputs are handed through."""
     inputs = {i.name for i in prepared.proto.graph.input}
     asked = [n for n in names if n not in inputs]
     session = _session(with_outputs(prepared.proto, asked))
@@ -127,7 +132,7 @@ def open_float(prepared: Prepared, names: Sequence[str]) -> Callable[[Values], V
 def open_deltas(
     prepared: Prepared, layers: Sequence[Layer], *, outputs: Sequence[str]
 ) -> Callable[[Values, Values], list[NDArray[Any]]]:
-    """run(feeds, {a layer's output: what is added to it}) → outputs of the float model."""
+    """Return run(feeds, {a layer's output: what is added to it}) → the float model's outputs."""
     session = _session(with_deltas(prepared, layers))
     nothing = np.zeros((), np.float32)
     quiet = {x.output + DELTA: nothing for x in layers}
@@ -140,13 +145,13 @@ def open_deltas(
 
 
 def _session(model: Any) -> Any:
-    """A float model on ORT's CPU, whatever the device is that is looked at."""
+    """Open a float model on ORT's CPU, whatever the device is that is looked at."""
     # one thread: the other workers have the other cores
     return open_session(model.SerializeToString(), threads=1)
 
 
 def with_deltas(prepared: Prepared, layers: Sequence[Layer]) -> Any:
-    """The float model with an input behind every layer that is added to the layer's result.
+    """Return the float model with an input behind every layer that is added to the layer's result.
 
     Fed with what quantization does to one layer's output, and zeros elsewhere, the model gives
     the answers of a model in which only that layer is quantized: one session serves all layers.
@@ -155,12 +160,12 @@ def with_deltas(prepared: Prepared, layers: Sequence[Layer]) -> Any:
 
     model = onnx.ModelProto()
     model.CopyFrom(prepared.proto)
-    wanted = {x.output for x in layers}
+    layer_outputs = {x.output for x in layers}
     nodes = []
     for node in model.graph.node:
         nodes.append(node)
         for i, name in enumerate(node.output):
-            if name in wanted:
+            if name in layer_outputs:
                 node.output[i] = name + BEFORE_DELTA
                 inputs = [name + BEFORE_DELTA, name + DELTA]
                 nodes.append(onnx.helper.make_node("Add", inputs, [name]))
@@ -172,13 +177,13 @@ def with_deltas(prepared: Prepared, layers: Sequence[Layer]) -> Any:
     )
     graph.output.extend(model.graph.output)
     graph.initializer.extend(model.graph.initializer)
-    made = onnx.helper.make_model(graph, opset_imports=model.opset_import)
-    made.ir_version = model.ir_version
-    return made
+    extended = onnx.helper.make_model(graph, opset_imports=model.opset_import)
+    extended.ir_version = model.ir_version
+    return extended
 
 
 def in_float_arithmetic(data: bytes) -> bytes:
-    """The same model with integer products written as float ones.
+    """Return the same model with integer products written as float ones.
 
     QuantizeLinear and DequantizeLinear run in float when a session does not optimize, but
     MatMulInteger and ConvInteger (dynamic schemes) call the CPU's integer kernels all the same.
@@ -223,15 +228,15 @@ def _cast(nodes: list[Any], name: str, result: str) -> str:
 def _separate(
     prepared: Prepared, layers: Sequence[Layer], renamed: Mapping[str, str], values: Values
 ) -> Any:
-    """A graph of the layers' nodes alone, reading `renamed` inputs of the values' shapes."""
+    """Return a graph of the layers' nodes alone, reading `renamed` inputs of the values' shapes."""
     import onnx
 
     base = prepared.proto
-    kept = {n: x for x in layers for n in x.nodes}
+    layer_of = {n: x for x in layers for n in x.nodes}
     by_name = {n.name: n for n in base.graph.node}
     nodes = []
     for node in base.graph.node:
-        layer = kept.get(node.name)
+        layer = layer_of.get(node.name)
         if layer is None:
             continue
         inner = {o for n in layer.nodes for o in by_name[n].output}
@@ -261,7 +266,7 @@ def _info(name: str, value: NDArray[Any]) -> Any:
 
 
 def _renamed(statistics: Statistics, renamed: Mapping[str, str]) -> Statistics:
-    """Ranges and means are also known under the names of the copies."""
+    """Return statistics in which ranges and means are also known under the names of the copies."""
     ranges, means = dict(statistics.ranges), dict(statistics.means)
     for name, own in renamed.items():
         if name in ranges:

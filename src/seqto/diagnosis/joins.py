@@ -13,12 +13,12 @@ FEW_STEPS = 8  # of 256: a tensor that has fewer on the common scale has lost fi
 
 
 def unlike_joins(subject: Subject) -> list[Json]:
-    """Quantized Concat layers of which one input has few steps on the common scale, worst first.
+    """Return Concat layers of which one input has few steps on the common scale, worst first.
 
     {layer, ranges: [[low, high], …] of its inputs, step: of the common scale, steps: that the
     narrowest input has}
     """
-    found = []
+    joins = []
     known = subject.assembler.statistics.ranges
     for layer, scheme in subject.layers():
         if layer.op_type != "Concat" or not isinstance(scheme, StaticInt):
@@ -32,15 +32,17 @@ def unlike_joins(subject: Subject) -> list[Json]:
         steps = min(widths) / step
         if steps < FEW_STEPS:
             rows = [[float(a), float(b)] for a, b in ranges]
-            found.append({"layer": layer.name, "ranges": rows, "step": step, "steps": steps})
-    return sorted(found, key=lambda row: row["steps"])
+            joins.append({"layer": layer.name, "ranges": rows, "step": step, "steps": steps})
+    return sorted(joins, key=lambda row: row["steps"])
 
 
 def layers_to_keep_float(subject: Subject, joins: list[Json]) -> list[str]:
-    """The joins, and the model's outputs that they make."""
+    """Return the joins, and the model's outputs that they make."""
     named = {row["layer"] for row in joins}
     layers = subject.assembler.prepared.layers
-    made = {x.output for x in layers if x.name in named}
+    join_outputs = {x.output for x in layers if x.name in named}
     return [
-        x.name for x in layers if x.name in named or (x.op_type == OUTPUT_OP and x.output in made)
+        x.name
+        for x in layers
+        if x.name in named or (x.op_type == OUTPUT_OP and x.output in join_outputs)
     ]

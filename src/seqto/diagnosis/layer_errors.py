@@ -39,7 +39,7 @@ def layer_errors(
     exact: bool = False,
     alive: Callable[[], None] = lambda: None,
 ) -> list[Json]:
-    """[{layer, qdq_err, xmodel_err}] for every layer that the plan quantizes."""
+    """Return [{layer, qdq_err, xmodel_err}] for every layer that the plan quantizes."""
     schemes = plan.as_dict()
     layers = [x for x in assembler.prepared.layers if x.op_type != OUTPUT_OP and x.name in schemes]
     float_run = _open(assembler.prepared.proto, [x.output for x in layers], exact=False)
@@ -82,7 +82,7 @@ def rank(
     xmodel_weight: float = 0.5,
     damage: Mapping[str, float] | None = None,
 ) -> tuple[LayerError, ...]:
-    """Worst first: the weighted mean of the two errors, each min–max normalised."""
+    """Rank layers, worst first, by the weighted mean of the two errors, each min–max normalised."""
     qdq = _normalised([r["qdq_err"] for r in rows])
     xmodel = _normalised([r["xmodel_err"] for r in rows])
     error = [qdq_weight * a + xmodel_weight * b for a, b in zip(qdq, xmodel, strict=True)]
@@ -95,15 +95,15 @@ def rank(
             error=error[i],
             qdq_sqnr_db=decibel(rows[i]["qdq_err"]),
             xmodel_sqnr_db=decibel(rows[i]["xmodel_err"]),
-            rank=place,
+            rank=position,
             damage=(damage or {}).get(rows[i]["layer"]),
         )
-        for place, i in enumerate(order)
+        for position, i in enumerate(order)
     )
 
 
 def decibel(error: float) -> float:
-    """SQNR of a relative error; 200 dB stands for no error at all."""
+    """Return SQNR of a relative error; 200 dB stands for no error at all."""
     return min(200.0, -20.0 * math.log10(max(error, 1e-10)))
 
 
@@ -146,22 +146,24 @@ def _proto(data: bytes) -> Any:
 
 def _views(quantized: Any, layers: Sequence[Layer]) -> dict[str, str]:
     """Return by layer the tensor of the quantized model that has its dequantized output."""
-    made = {o for n in quantized.graph.node for o in n.output}
+    tensors = {o for n in quantized.graph.node for o in n.output}
     views = {}
     for layer in layers:
         dequantized = layer.output + "d"
-        views[layer.name] = dequantized if dequantized in made else layer.output
+        views[layer.name] = dequantized if dequantized in tensors else layer.output
     return views
 
 
 def _open(
     proto: Any, names: Sequence[str], *, exact: bool
 ) -> Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]]:
-    wanted = list(dict.fromkeys(names))
-    session = open_session(with_outputs(proto, wanted).SerializeToString(), optimize=not exact)
+    unique_names = list(dict.fromkeys(names))
+    session = open_session(
+        with_outputs(proto, unique_names).SerializeToString(), optimize=not exact
+    )
 
     def run(feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        values = zip(wanted, session.run(wanted, dict(feeds)), strict=True)
+        values = zip(unique_names, session.run(unique_names, dict(feeds)), strict=True)
         return {name: without_filling(value, feeds) for name, value in values}
 
     return run

@@ -1,4 +1,4 @@
-"""What a diagnosis rests on: figures that a worker measures, layer by layer and at the output.
+"""Figures that a diagnosis rests on, measured by a worker, by layer and at the output.
 
 Four parts, each a job of its own, so that workers share them:
 
@@ -27,7 +27,7 @@ from seqto.assembly.plan import Plan
 from seqto.devices.device import Device
 from seqto.diagnosis import isolated_layers
 from seqto.diagnosis.attention import about_attention
-from seqto.diagnosis.isolated_layers import Apart
+from seqto.diagnosis.isolated_layers import IsolatedLayers
 from seqto.diagnosis.joins import layers_to_keep_float, unlike_joins
 from seqto.diagnosis.measure_layers import by_layer
 from seqto.diagnosis.remedies import cures
@@ -43,7 +43,7 @@ DAMAGE_SAMPLES = 4  # of the samples: one run for each layer and sample is what 
 
 
 def gather(part: str, subject: Subject) -> Json:
-    """The figures of one part."""
+    """Return the figures of one part."""
     if not subject.layers():
         raise PlanError("the plan quantizes no layer: there is nothing to diagnose")
     makers = {
@@ -62,14 +62,14 @@ def gather(part: str, subject: Subject) -> Json:
 
 
 def damage_by_layer(subject: Subject) -> Json:
-    """Layer → squared error of the signal over its variance, only this layer quantized."""
+    """Return layer → squared error of the signal over its variance, only this layer quantized."""
     prepared = subject.assembler.prepared
     samples = subject.samples[:DAMAGE_SAMPLES]
     float_run = isolated_layers.open_float(
         prepared, isolated_layers.tensors_for(prepared, subject.plan)
     )
     first = float_run(samples[0])
-    view = Apart(subject.assembler, subject.plan, first)
+    view = IsolatedLayers(subject.assembler, subject.plan, first)
     model = isolated_layers.in_float_arithmetic(view.model(subject.plan))
     run = isolated_layers.open_deltas(prepared, view.layers, outputs=subject.judged)
     squares = dict.fromkeys((x.name for x in view.layers), 0.0)
@@ -80,8 +80,8 @@ def damage_by_layer(subject: Subject) -> Json:
             outputs = exact.run(view.feeds(values))
             want = subject.judge(run(feeds, {}), feeds)
             references.append(want)
-            for layer, got in zip(view.layers, outputs, strict=True):
-                delta = got - values[layer.output]
+            for layer, quantized in zip(view.layers, outputs, strict=True):
+                delta = quantized - values[layer.output]
                 outputs_then = run(feeds, {layer.output: delta})
                 moved = subject.judge(outputs_then, feeds, reference=want)
                 squares[layer.name] += float(subject.gaps(want, moved).sum())
@@ -98,33 +98,33 @@ def damage_by_layer(subject: Subject) -> Json:
 
 
 def at_the_output(subject: Subject) -> Json:
-    """{name: {device, exact, changed}}: damage and loss, as planned and with cures."""
+    """Return {name: {device, exact, changed}}: damage and loss, as planned and with cures."""
     subject = with_ranges(subject)
     want = _float_answers(subject)
-    found: Json = {}
+    by_plan: Json = {}
     plans = {"planned": subject.plan, **cures(subject.plan)}
     joins = unlike_joins(subject)
     if joins:
-        kept = layers_to_keep_float(subject, joins)
-        others = {n: s for n, s in subject.plan.as_dict().items() if n not in kept}
+        float_layers = layers_to_keep_float(subject, joins)
+        others = {n: s for n, s in subject.plan.as_dict().items() if n not in float_layers}
         plans["joins"] = subject.plan.with_schemes(others)
     for name, plan in plans.items():
         try:
-            found[name] = _damages(subject, plan, want)
+            by_plan[name] = _damages(subject, plan, want)
         except (DeviceError, PlanError) as error:
             if name == "planned":
                 raise
             # a cure that this device or opset cannot take is none: said, not hidden
-            found[name] = {"error": str(error)}
+            by_plan[name] = {"error": str(error)}
     word = getattr(subject.task, "changed", None)  # what loss is a share of, if not answers
-    figures = {"whole": found, "samples": len(subject.samples), "changed": word}
+    figures = {"whole": by_plan, "samples": len(subject.samples), "changed": word}
     return {**figures, "joins": joins}
 
 
-def _loss(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> float | None:
-    """Mean distance of the answers, by the task's weights where it has some."""
+def _loss(subject: Subject, want: Sequence[Judged], judged: Sequence[Judged]) -> float | None:
+    """Return the mean distance of the answers, by the task's weights where it has some."""
     task = subject.task
-    known = [[x.answers for x in some if x.answers is not None] for some in (want, found)]
+    known = [[x.answers for x in some if x.answers is not None] for some in (want, judged)]
     if task is None or not all(known):
         return None
     first, second = (Answers.joined(parts) for parts in known)
@@ -136,7 +136,10 @@ def _loss(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> 
 
 
 def in_exact_arithmetic(subject: Subject) -> Json:
-    """{exact: damage of the plan in exact arithmetic}: a step of steps.py; no kernel counts."""
+    """Return {exact: damage of the plan in exact arithmetic}: a step of steps.py.
+
+    No kernel counts.
+    """
     subject = with_ranges(subject)
     want = _float_answers(subject)
     model = subject.assembler.assemble(subject.plan).data
@@ -154,10 +157,10 @@ def _damages(subject: Subject, plan: Plan, want: Sequence[Judged]) -> Json:
     figures: Json = {}
     for where, device in (("device", subject.device), ("exact", subject.exact)):
         data = model if where == "device" else isolated_layers.in_float_arithmetic(model)
-        found = _judged(subject, device, data, want)
-        figures[where] = _damage(subject, want, found)
+        judged = _judged(subject, device, data, want)
+        figures[where] = _damage(subject, want, judged)
         if where == "device":
-            figures["changed"] = _loss(subject, want, found)
+            figures["changed"] = _loss(subject, want, judged)
     return figures
 
 
@@ -165,7 +168,7 @@ def _float_answers(subject: Subject) -> list[Judged]:
     """Return the task's answers to the float model's outputs, one entry for each run."""
     run = isolated_layers.open_float(subject.assembler.prepared, subject.judged)
     values = [run(feeds) for feeds in subject.samples]
-    outputs = [[found[name] for name in subject.judged] for found in values]
+    outputs = [[tensors[name] for name in subject.judged] for tensors in values]
     return [subject.judge(o, feeds) for o, feeds in zip(outputs, subject.samples, strict=True)]
 
 
@@ -174,8 +177,8 @@ def _judged(subject: Subject, device: Device, model: bytes, want: Sequence[Judge
     return [subject.judge(o, feeds, reference=float_) for o, feeds, float_ in runs]
 
 
-def _damage(subject: Subject, want: Sequence[Judged], found: Sequence[Judged]) -> float:
-    gaps = [subject.gaps(a, b) for a, b in zip(want, found, strict=True)]
+def _damage(subject: Subject, want: Sequence[Judged], judged: Sequence[Judged]) -> float:
+    gaps = [subject.gaps(a, b) for a, b in zip(want, judged, strict=True)]
     return float(np.concatenate(gaps).mean()) / subject.spread(want)
 
 
@@ -185,7 +188,7 @@ def _outputs(subject: Subject, device: Device, model: bytes) -> list[list[Any]]:
     rows = []
     with contextlib.closing(device.open(model, threads=1)) as session:
         for feeds in subject.samples:
-            found = session.run(feeds)
-            rows.append([found[i] for i in positions])
+            outputs = session.run(feeds)
+            rows.append([outputs[i] for i in positions])
             subject.alive()
     return rows

@@ -19,7 +19,7 @@ from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.devices.device import Session
 from seqto.diagnosis import isolated_layers
-from seqto.diagnosis.isolated_layers import Apart, Values
+from seqto.diagnosis.isolated_layers import IsolatedLayers, Values
 from seqto.diagnosis.remedies import with_scheme_fields, without_saturation
 from seqto.diagnosis.subject import Subject, with_ranges
 from seqto.model.layers import OUTPUT_OP, SAME_SCALE_OPS
@@ -47,8 +47,8 @@ TINY_WEIGHT = 1e-7  # weights that training has switched off (a blog on MobileNe
 
 
 @dataclass
-class _Tally:
-    """Sums over samples for one layer of one view."""
+class _ErrorSums:
+    """Sums over samples for one layer of one run."""
 
     signal: float = 0.0
     exact: float = 0.0
@@ -59,18 +59,18 @@ class _Tally:
 
 
 @dataclass
-class _View:
+class _IsolatedRun:
     """One plan layer by layer, in exact arithmetic and, where asked, on the device."""
 
     subject: Subject
     plan: Plan
     first: Values
     on_device: bool = False
-    tallies: dict[str, _Tally] = field(default_factory=dict)
+    sums_by_layer: dict[str, _ErrorSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.apart = Apart(self.subject.assembler, self.plan, self.first)
-        model = self.apart.model(self.plan)
+        self.isolated = IsolatedLayers(self.subject.assembler, self.plan, self.first)
+        model = self.isolated.model(self.plan)
         self.device: Session | None = None
         self.exact = self.subject.exact.open(isolated_layers.in_float_arithmetic(model), threads=1)
         try:
@@ -79,47 +79,47 @@ class _View:
         except BaseException:
             self.exact.close()
             raise
-        self.steps = {x.name: _step(self.subject.assembler, x) for x in self.apart.layers}
+        self.steps = {x.name: _step(self.subject.assembler, x) for x in self.isolated.layers}
         self.subject.alive()
 
     def close(self) -> None:
-        """The sums stay; the sessions go."""
+        """Close the sessions; the sums stay."""
         self.exact.close()
         if self.device is not None:
             self.device.close()
 
-    def look(self, values: Values) -> None:
-        feeds = self.apart.feeds(values)
+    def add_sample(self, values: Values) -> None:
+        feeds = self.isolated.feeds(values)
         exact = [np.asarray(x, np.float32) for x in self.exact.run(feeds)]
         device = exact
         if self.device is not None:
             device = [np.asarray(x, np.float32) for x in self.device.run(feeds)]
-        for layer, a, b in zip(self.apart.layers, exact, device, strict=True):
+        for layer, a, b in zip(self.isolated.layers, exact, device, strict=True):
             want = values[layer.output]
-            tally = self.tallies.setdefault(layer.name, _Tally())
-            tally.signal += energy(want)
-            tally.exact += energy(a - want)
-            tally.device += energy(b - want)
-            tally.gap += energy(a - b)
-            tally.off += int(np.count_nonzero(np.abs(a - b) > STEPS * self.steps[layer.name]))
-            tally.count += a.size
+            sums = self.sums_by_layer.setdefault(layer.name, _ErrorSums())
+            sums.signal += energy(want)
+            sums.exact += energy(a - want)
+            sums.device += energy(b - want)
+            sums.gap += energy(a - b)
+            sums.off += int(np.count_nonzero(np.abs(a - b) > STEPS * self.steps[layer.name]))
+            sums.count += a.size
         self.subject.alive()
 
     def error(self, name: str, *, device: bool = False) -> float:
-        """‖float − quantized‖ / ‖float‖ of a layer's output."""
-        tally = self.tallies[name]
-        return math.sqrt((tally.device if device else tally.exact) / max(tally.signal, 1e-30))
+        """Return ‖float − quantized‖ / ‖float‖ of a layer's output."""
+        sums = self.sums_by_layer[name]
+        return math.sqrt((sums.device if device else sums.exact) / max(sums.signal, 1e-30))
 
     def off_share(self, name: str) -> float:
-        """Share of the output's values where device and exact arithmetic are steps apart."""
-        return self.tallies[name].off / max(1, self.tallies[name].count)
+        """Return the share of outputs in which device and exact arithmetic are steps apart."""
+        return self.sums_by_layer[name].off / max(1, self.sums_by_layer[name].count)
 
     def saturating(self) -> list[str]:
-        return [n for n in self.tallies if self.off_share(n) >= OFF_SHARE]
+        return [n for n in self.sums_by_layer if self.off_share(n) >= OFF_SHARE]
 
 
 def by_layer(subject: Subject) -> Json:
-    """[{layer, device_err, exact_err, off_share, …}] with what is known of each cause."""
+    """Return [{layer, device_err, exact_err, off_share, …}] with what is known of each cause."""
     subject = with_ranges(subject)
     float_run = isolated_layers.open_float(
         subject.assembler.prepared,
@@ -130,29 +130,33 @@ def by_layer(subject: Subject) -> Json:
     tensorwise = [n for n, s in schemes.items() if s.weight and not s.per_channel]
     outliers = outlier_ratios(subject)
     troubled = bias_troubles(subject)
-    cured: dict[str, _View | None] = {}
+    cured: dict[str, _IsolatedRun | None] = {}
     with contextlib.ExitStack() as stack:
 
-        def kept(view: _View | None) -> _View | None:
+        def closed_at_exit(view: _IsolatedRun | None) -> _IsolatedRun | None:
             return None if view is None else stack.enter_context(contextlib.closing(view))
 
-        planned = _View(subject, subject.plan, first, on_device=True)
-        kept(planned)
+        planned = _IsolatedRun(subject, subject.plan, first, on_device=True)
+        closed_at_exit(planned)
         views = {
-            "channel": kept(_only(subject, tensorwise, first, on_device=True, per_channel=True)),
-            "percentile": kept(_only(subject, list(outliers), first, ranges="percentile")),
-            "mse": kept(_only(subject, list(outliers), first, ranges="mse")),
-            "bias_float": kept(
+            "channel": closed_at_exit(
+                _only(subject, tensorwise, first, on_device=True, per_channel=True)
+            ),
+            "percentile": closed_at_exit(
+                _only(subject, list(outliers), first, ranges="percentile")
+            ),
+            "mse": closed_at_exit(_only(subject, list(outliers), first, ranges="mse")),
+            "bias_float": closed_at_exit(
                 _only(subject, list(troubled), first, on_device=True, float_bias=True)
             ),
-            "bias_held": kept(_held(subject, list(troubled), first)),
+            "bias_held": closed_at_exit(_held(subject, list(troubled), first)),
         }
-        _look(subject, float_run, [planned, *(v for v in views.values() if v)])
+        _add_samples(subject, float_run, [planned, *(v for v in views.values() if v)])
         saturating = planned.saturating()
         if saturating:
             for name, plan in without_saturation(subject.restricted(saturating)).items():
-                cured[name] = kept(_View(subject, plan, first, on_device=True))
-            _look(subject, float_run, [v for v in cured.values() if v])
+                cured[name] = closed_at_exit(_IsolatedRun(subject, plan, first, on_device=True))
+            _add_samples(subject, float_run, [v for v in cured.values() if v])
     rows = []
     for layer, scheme in subject.layers():
         row = _row(layer, scheme, planned)
@@ -167,7 +171,7 @@ def by_layer(subject: Subject) -> Json:
     return {"rows": rows, "samples": len(subject.samples), "cpu_flags": cpu_flags()}
 
 
-def _row(layer: Layer, scheme: Scheme, planned: _View) -> Json:
+def _row(layer: Layer, scheme: Scheme, planned: _IsolatedRun) -> Json:
     return {
         "layer": layer.name,
         "op_type": layer.op_type,
@@ -180,37 +184,42 @@ def _row(layer: Layer, scheme: Scheme, planned: _View) -> Json:
     }
 
 
-def _errors(name: str, views: Mapping[str, _View | None]) -> Json:
+def _errors(name: str, views: Mapping[str, _IsolatedRun | None]) -> Json:
     """Return a layer's errors under other schemes, in simulation and on the device."""
-    found: Json = {}
+    figures: Json = {}
     for what, view in views.items():
-        if view is None or name not in view.tallies:
+        if view is None or name not in view.sums_by_layer:
             continue
-        found[f"{what}_err"] = view.error(name)
+        figures[f"{what}_err"] = view.error(name)
         if view.on_device:
-            found[f"{what}_device_err"] = view.error(name, device=True)
-            found[f"{what}_off_share"] = view.off_share(name)
-    return found
+            figures[f"{what}_device_err"] = view.error(name, device=True)
+            figures[f"{what}_off_share"] = view.off_share(name)
+    return figures
 
 
-def _look(subject: Subject, float_run: Callable[[Values], Values], views: Sequence[_View]) -> None:
+def _add_samples(
+    subject: Subject, float_run: Callable[[Values], Values], views: Sequence[_IsolatedRun]
+) -> None:
     for feeds in subject.samples:
         values = float_run(feeds)
         for view in views:
-            view.look(values)
+            view.add_sample(values)
 
 
 def _only(
     subject: Subject, names: Sequence[str], first: Values, *, on_device: bool = False, **fields: Any
-) -> _View | None:
+) -> _IsolatedRun | None:
     if not names:
         return None
     plan = with_scheme_fields(subject.restricted(names), only=names, **fields)
-    return _View(subject, plan, first, on_device=on_device)
+    return _IsolatedRun(subject, plan, first, on_device=on_device)
 
 
-def _held(subject: Subject, names: Sequence[str], first: Values) -> _View | None:
-    """Weight scales raised so that they hold an int32 bias; s7, so that nothing else saturates."""
+def _held(subject: Subject, names: Sequence[str], first: Values) -> _IsolatedRun | None:
+    """Return a view with weight scales raised to hold an int32 bias.
+
+    Weights are s7, so that nothing else saturates.
+    """
     if not names:
         return None
     schemes = subject.plan.as_dict()
@@ -219,14 +228,17 @@ def _held(subject: Subject, names: Sequence[str], first: Values) -> _View | None
         for n, s in schemes.items()
         if n in names and isinstance(s, StaticInt)
     }
-    return _View(subject, subject.restricted(names).replace(raised), first, on_device=True)
+    return _IsolatedRun(subject, subject.restricted(names).replace(raised), first, on_device=True)
 
 
 # ----------------------------------------------------------------------- what needs no running
 
 
 def channel_spread(assembler: Assembler, layer: Layer) -> float:
-    """Largest channel range of a weight over the median one; dead channels do not count."""
+    """Return the largest channel range of a weight over the median one.
+
+    Dead channels do not count.
+    """
     values = assembler.weight(layer)
     axis = assembler.channel_axis(layer)
     peaks = np.abs(values).max(axis=tuple(i for i in range(values.ndim) if i != axis))
@@ -235,7 +247,7 @@ def channel_spread(assembler: Assembler, layer: Layer) -> float:
 
 
 def outlier_ratios(subject: Subject) -> dict[str, float]:
-    """Layer → full range over that of 99.99 % of the values, where it is large.
+    """Return layer → full range over that of 99.99 % of the values, where it is large.
 
     Looked at are the tensors that the layer itself quantizes: its output, and inputs that reach
     it in float. Layers whose ranges are clipped already are left out.
@@ -247,7 +259,7 @@ def outlier_ratios(subject: Subject) -> dict[str, float]:
     kept_float = {
         x.output for x in prepared.layers if x.op_type == OUTPUT_OP and x.name not in schemes
     }
-    found: dict[str, float] = {}
+    ratio_of: dict[str, float] = {}
     for layer, scheme in subject.layers():
         if not isinstance(scheme, StaticInt) or scheme.ranges != MINMAX:
             continue
@@ -260,16 +272,16 @@ def outlier_ratios(subject: Subject) -> dict[str, float]:
             for t in tensors
         ]
         if ratios and max(ratios) >= OUTLIER_RATIO:
-            found[layer.name] = max(ratios)
-    return found
+            ratio_of[layer.name] = max(ratios)
+    return ratio_of
 
 
 def bias_troubles(subject: Subject) -> dict[str, Json]:
-    """Layers whose int32 bias saturates, or would if weight scales were not raised for it.
+    """Return layers whose int32 bias saturates, or would if weight scales were not raised for it.
 
     A float bias is looked at too: ONNX Runtime makes it int32 when it loads a static layer.
     """
-    found: dict[str, Json] = {}
+    troubles: dict[str, Json] = {}
     for layer, scheme in subject.layers():
         bias = subject.assembler.bias(layer) if layer.weight else None
         if bias is None or not isinstance(scheme, StaticInt):
@@ -288,12 +300,12 @@ def bias_troubles(subject: Subject) -> dict[str, Json]:
             held = integers.scale_that_holds_bias(
                 q.scale, float(scale), bias, per_channel=q.axis is not None
             )
-        kept = integers.bias_scale(float(scale), held, bias)
-        _, saturated = integers.quantize_bias(bias, kept)
+        bias_scale = integers.bias_scale(float(scale), held, bias)
+        _, saturated = integers.quantize_bias(bias, bias_scale)
         raised = int(np.count_nonzero(held != q.scale))
         if without or raised:
             weights = np.abs(subject.assembler.weight(layer))
-            found[layer.name] = {
+            troubles[layer.name] = {
                 "float": as_float,
                 "saturated": 0 if as_float else saturated,
                 "saturated_without_adjustment": without,
@@ -301,7 +313,7 @@ def bias_troubles(subject: Subject) -> dict[str, Json]:
                 "tiny_weights": int(np.count_nonzero((weights > 0) & (weights < TINY_WEIGHT))),
                 "values": int(bias.size),
             }
-    return found
+    return troubles
 
 
 def cpu_flags() -> list[str]:
@@ -325,5 +337,8 @@ def _width(bounds: tuple[float, float]) -> float:
 
 
 def _step(assembler: Assembler, layer: Layer) -> float:
-    """One of 255 steps of the layer's output; also the measure where the output stays float."""
+    """Return one of 255 steps of the layer's output.
+
+    Also the measure where the output stays float.
+    """
     return max(_width(assembler.statistics.range_of(layer.output, "minmax")) / 255.0, 1e-30)

@@ -41,7 +41,7 @@ def _with_fields(scheme: Scheme, fields: Mapping[str, Any]) -> Scheme:
 
 
 def without_saturation(plan: Plan) -> dict[str, Plan]:
-    """Ways to keep 8-bit products from saturating in 16 bits: {name: plan}.
+    """Return ways to keep 8-bit products from saturating in 16 bits: {name: plan}.
 
     u8 weights go with u8 activations (runtimes have no kernel for s8 × u8) and a float bias
     (their scales are not raised to hold an int32 one). p8 goes by channel.
@@ -56,7 +56,7 @@ def without_saturation(plan: Plan) -> dict[str, Plan]:
 
 
 def cures(plan: Plan) -> dict[str, Plan]:
-    """Whole plans that cure one cause each; those that change nothing are left out."""
+    """Return whole plans that cure one cause each; those that change nothing are left out."""
     per_channel = with_scheme_fields(plan, per_channel=True)
     plans = {"channel": per_channel}
     schemes = plan.as_dict().values()

@@ -1,4 +1,4 @@
-"""Where the loss comes from: damage at the output, given back cause by cause. Pure.
+"""Sources of the loss: damage at the output, given back cause by cause. Pure.
 
 A chain of plans, each with one more cure than the one before, from the plan as it is down to
 weights alone. The damage that a step gives back is what its cause costs, the causes before it being
@@ -56,17 +56,17 @@ def chain(plan: Plan, sensitive: Sequence[str]) -> dict[str, Plan]:
         cured = with_scheme_fields(last, **fields)
         if cured != last:
             plans[name] = last = cured
-    kept = {n: s for n, s in last.as_dict().items() if n not in sensitive}
-    if sensitive and kept:
-        plans[SENSITIVE] = last = last.with_schemes(kept)
-    alone = last.with_schemes({n: w for n, s in kept.items() if (w := _weights_only(s))})
+    insensitive = {n: s for n, s in last.as_dict().items() if n not in sensitive}
+    if sensitive and insensitive:
+        plans[SENSITIVE] = last = last.with_schemes(insensitive)
+    alone = last.with_schemes({n: w for n, s in insensitive.items() if (w := _weights_only(s))})
     if alone != last:
         plans[ACTIVATIONS] = alone
     return plans
 
 
 def _weights_only(scheme: Scheme) -> Scheme | None:
-    """The same weights in float arithmetic; None for a layer without weights."""
+    """Return the same weights in float arithmetic; None for a layer without weights."""
     if scheme.arithmetic is Arithmetic.FLOAT:
         return scheme
     if isinstance(scheme, StaticInt | DynamicInt) and scheme.weight is not None:
@@ -115,6 +115,6 @@ def steps_finding(
     return finding(CAUSE, text, [], figures)
 
 
-def sensitive_layers(found: Sequence[Json]) -> list[str]:
-    """The layers that the finding `sensitive` names; empty where none stands out."""
-    return [n for f in found if f["figures"]["cause"] == SENSITIVE for n in f["layers"]]
+def sensitive_layers(findings: Sequence[Json]) -> list[str]:
+    """Return the layers that the finding `sensitive` names; empty where none stands out."""
+    return [n for f in findings if f["figures"]["cause"] == SENSITIVE for n in f["layers"]]

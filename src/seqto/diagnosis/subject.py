@@ -1,4 +1,4 @@
-"""What a worker has at hand for a diagnosis, and the answers that it judges."""
+"""Subject of a diagnosis: model, plan and samples that a worker has, and answers it judges."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ class Subject:
         Damage is the task's own, so that a diagnosis and the trials of a run speak of one: what a
         detector's suppression throws away does not count.
         """
-        found = self._by_sample(outputs, feeds)
+        by_sample = self._by_sample(outputs, feeds)
         if self.task is None:
-            return Judged(found[0], None)
+            return Judged(by_sample[0], None)
         sequences = feeds if isinstance(feeds, Batch) and feeds.lengths is not None else None
         answers = None if reference is None else reference.answers
-        decoded = scoring.decode(self.task, found, batch=sequences, reference=answers)
+        decoded = scoring.decode(self.task, by_sample, batch=sequences, reference=answers)
         return Judged(decoded.signal, decoded.answers.without_details())
 
-    def gaps(self, want: Judged, found: Judged) -> NDArray[np.float64]:
+    def gaps(self, want: Judged, judged: Judged) -> NDArray[np.float64]:
         """Return what damage adds up, per sample."""
-        if isinstance(self.task, SmoothTask) and want.answers and found.answers:
-            return np.asarray(self.task.gaps(want.answers, found.answers), np.float64)
-        return model_outputs.squared_gaps(want.signal, found.signal)
+        if isinstance(self.task, SmoothTask) and want.answers and judged.answers:
+            return np.asarray(self.task.gaps(want.answers, judged.answers), np.float64)
+        return model_outputs.squared_gaps(want.signal, judged.signal)
 
     def spread(self, wants: Sequence[Judged]) -> float:
         """Return the gap that counts as a damage of 1."""
@@ -84,7 +84,7 @@ class Subject:
         return model_outputs.spread([want.signal for want in wants])
 
     def _by_sample(self, outputs: Sequence[Any], feeds: Values) -> list[NDArray[Any]]:
-        """The judged outputs, one row a sample, without what only fills a fixed batch."""
+        """Return the judged outputs, one row a sample, without what only fills a fixed batch."""
         rows, fed = rows_that_count(feeds), rows_fed(feeds)
         return [
             model_outputs.by_sample(value, name=name, fed=fed, rows=rows)
@@ -93,31 +93,31 @@ class Subject:
 
     def layers(self) -> list[tuple[Layer, Scheme]]:
         schemes = self.plan.as_dict()
-        found = isolated_layers.quantized_layers(self.assembler.prepared, self.plan)
-        return [(x, schemes[x.name]) for x in found]
+        layers = isolated_layers.quantized_layers(self.assembler.prepared, self.plan)
+        return [(x, schemes[x.name]) for x in layers]
 
     def restricted(self, names: Sequence[str]) -> Plan:
-        """Only these layers, and the outputs, which say what the layers before them hand on."""
+        """Return the plan of these layers, and of outputs, which say what is handed on."""
         outputs = [x.name for x in self.assembler.prepared.layers if x.op_type == OUTPUT_OP]
         kept = {n: c for n, c in self.plan.schemes if n in names or n in outputs}
         return self.plan.with_schemes(kept)
 
 
 def with_ranges(subject: Subject) -> Subject:
-    """Percentile and MSE ranges beside those that were calibrated; few samples will do here."""
-    made = subject.assembler
-    known = made.statistics
+    """Add percentile and MSE ranges beside those that were calibrated, from few samples."""
+    before = subject.assembler
+    known = before.statistics
     missing = [m for m in ("percentile", "mse") if any(m not in by for by in known.ranges.values())]
     if not missing:
         return subject
-    found = calibrate(made.prepared, lambda: subject.samples, methods=["minmax", *missing])
+    calibration = calibrate(before.prepared, lambda: subject.samples, methods=["minmax", *missing])
     subject.alive()
-    fresh = found.statistics.ranges
+    fresh = calibration.statistics.ranges
     merged = {n: {**fresh.get(n, {}), **by} for n, by in known.ranges.items()}
     assembler = Assembler(
-        made.prepared,
+        before.prepared,
         Statistics(merged, known.means),
-        rounded=made.rounded,
-        max_opset=made.max_opset,
+        rounded=before.rounded,
+        max_opset=before.max_opset,
     )
     return dataclasses.replace(subject, assembler=assembler)

@@ -26,7 +26,7 @@ from seqto.tasks.seq2seq import NextToken
 
 
 def profile(worker: WorkerContext, job: ProfilePlan) -> Figures:
-    """Kernel milliseconds by layer; empty on devices that cannot tell."""
+    """Return kernel milliseconds by layer; empty on devices that cannot tell."""
     if not isinstance(worker.inner, ProfilingDevice):
         return Figures(attribute_times([], {}))
     assembler = worker.assembler_of(job.plan)
@@ -76,14 +76,14 @@ def round_weights(worker: WorkerContext, job: RoundWeights, signals: Signals) ->
     assembler = worker.assembler(job.variant)
     prepared = assembler.prepared
     layers = [x for x in prepared.layers if x.name in set(job.layers)]
-    found = rounded_weights.round_layers(
+    rounded = rounded_weights.round_layers(
         prepared,
         worker.feeds.calibration,
         layers,
         job.kinds,
         constants=assembler,
-        told=lambda _message: signals.alive(),
+        on_progress=lambda _message: signals.alive(),
     )
     path = worker.files.work_file(f"rounded-{job.variant}-{job.file}")
-    rows = rounded_weights.save(found, path)
+    rows = rounded_weights.save(rounded, path)
     return WeightsRounded(worker.files.put(path), tuple({**row, "file": job.file} for row in rows))

@@ -1,4 +1,4 @@
-"""What a worker keeps between jobs: assemblers by variant, samples, the device, references."""
+"""Context of a worker between jobs: assemblers by variant, samples, device, references."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class WorkerContext:
         self._references: dict[str, Reference] = {}
 
     def assembler(self, variant: str) -> Assembler:
-        place = self.variant_folder(variant)
+        folder = self.variant_folder(variant)
         if variant not in self._assemblers:
-            self._assemblers[variant] = open_assembler(place, max_opset=self.setup.max_opset)
-        made = self._assemblers[variant]
-        if not made.rounded:  # may have been made since
-            made.rounded.update(rounded_weights.load(place))
-        return made
+            self._assemblers[variant] = open_assembler(folder, max_opset=self.setup.max_opset)
+        assembler = self._assemblers[variant]
+        if not assembler.rounded:  # may have been made since
+            assembler.rounded.update(rounded_weights.load(folder))
+        return assembler
 
     def assembler_of(self, plan: Plan) -> Assembler:
         return self.assembler(variant_of(plan.transforms))
@@ -73,7 +73,7 @@ class WorkerContext:
         return model_feeds(self.store, self.assembler(BASE).prepared.proto, self.wiring)
 
     def model_of(self, plan: Plan | None) -> bytes | Path | dict[str, Path]:
-        """The model to open: the original by its path, since it may have data beside it."""
+        """Return the model to open: the original by its path, since it may have data beside it."""
         return self.original if plan is None else self.assemble(plan).data
 
     def reference(self, ref: FileRef) -> Reference:
@@ -82,7 +82,7 @@ class WorkerContext:
         return self._references[ref.sha256]
 
     def task_of(self, split: str) -> Task | None:
-        """The task that a split is judged with; None: it stays in the main process."""
+        """Return the task that a split is judged with; None: it stays in the main process."""
         return self.labelled_task if split == LABELLED and self.labelled_task else self.task
 
     def labels(self, split: str) -> Any:

@@ -86,10 +86,10 @@ class LocalFiles:
 
     def receive(self, ref: FileRef, content: Path) -> Path:
         """Put a file that came from another machine in its place, if it is what was named."""
-        found = sha256_of_file(content)
-        if found != ref.sha256:
+        digest = sha256_of_file(content)
+        if digest != ref.sha256:
             raise JournalError(
-                f"{ref.name!r} arrived with sha256 {found[:12]}…, not {ref.sha256[:12]}…: "
+                f"{ref.name!r} arrived with sha256 {digest[:12]}…, not {ref.sha256[:12]}…: "
                 "send it again"
             )
         return self._replace(content, self.named(ref.name))
@@ -123,8 +123,8 @@ class LocalFiles:
             self.path(ref).unlink(missing_ok=True)
 
     def _name_of(self, path: Path) -> str:
-        for name, place in self.elsewhere.items():
-            if place == path:
+        for name, outside in self.elsewhere.items():
+            if outside == path:
                 return name
         return path.resolve().relative_to(self.root.resolve()).as_posix()
 

@@ -37,7 +37,7 @@ PRECISE = 0.02
 
 
 def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed:
-    """Rounds of one run each, float first; interleaving makes ratios hold on busy machines."""
+    """Time rounds of one run each, float first; interleaving makes ratios hold on busy machines."""
     usual, long = worker.store.usual_and_long(job.split)
     feeds: Batch = worker.store.pick(job.split, [usual])
     alive = _sometimes(signals.alive)
@@ -68,8 +68,8 @@ def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed
             lengths = (int(feeds.lengths[0]), int(longer.lengths[0]))
             rounds = (max(1, job.min_rounds // 2), job.max_rounds)
             seconds = job.seconds * LONG_SHARE
-            found = in_turn(sessions, longer, seconds=seconds, rounds=rounds, alive=alive)
-            long_ms = tuple(tuple(t) for t in found)
+            long_times = in_turn(sessions, longer, seconds=seconds, rounds=rounds, alive=alive)
+            long_ms = tuple(tuple(t) for t in long_times)
         throughput = None
         if job.batch:
             picked = np.arange(job.batch) % worker.store.rows(job.split)
@@ -101,7 +101,7 @@ def in_turn(
     rounds: tuple[int, int],
     alive: Callable[[], None] = lambda: None,
 ) -> list[list[float]]:
-    """Milliseconds of each session, one run a round, forwards and backwards by turns."""
+    """Return the milliseconds of each session, one run a round, forwards and backwards by turns."""
     times: list[list[float]] = [[] for _ in sessions]
     end = time.perf_counter() + seconds
     least, most = rounds
@@ -145,7 +145,7 @@ def _throughput(session: Session, feeds: Batch, batch: int, alive: Callable[[], 
 
 
 def _sometimes(alive: Callable[[], None]) -> Callable[[], None]:
-    """A function that gives a sign of life, if the last one is some time ago."""
+    """Return a function that gives a sign of life, if the last one is some time ago."""
     last = time.perf_counter()
 
     def say() -> None:
@@ -169,7 +169,7 @@ def save_model(worker: WorkerContext, job: SaveModel) -> ModelSaved:
 
 
 def measure_memory(worker: WorkerContext, job: MeasureMemory) -> MemoryMeasured:
-    """Peak resident bytes of one model beyond the idle process, and the time to load it again.
+    """Measure peak resident bytes of a model beyond the idle process, and the time to reload it.
 
     The first load also loads the device's libraries, so that the second one is timed.
     """

@@ -1,4 +1,4 @@
-"""What a job needs of a worker: files, variants of the float model, the device."""
+"""Needs of a job: files, variants of the float model, the device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refs_in(record: Any) -> Iterator[FileRef]:
 
 
 def variants_in(job: Job) -> tuple[str, ...]:
-    """Names of the float models that a job's plans are built on."""
+    """Return the names of the float models that a job's plans are built on."""
     if isinstance(job, RoundWeights):
         return (job.variant,)
     plans = [value for value in _values(job) if isinstance(value, Plan)]
@@ -66,7 +66,7 @@ class NamedFiles:
     )
 
     def of_job(self, job: Job) -> tuple[FileRef, ...]:
-        """All files that a worker needs for a job, beside those of its set-up."""
+        """Return all files that a worker needs for a job, beside those of its set-up."""
         refs = list(refs_in(job))
         for variant in variants_in(job):
             refs += self._of_folder(f"variants/{variant}")

@@ -90,18 +90,18 @@ def _prefixed(proto: Any, name: str) -> Any:
 
 def set_components(proto: Any, names: Iterable[str]) -> None:
     """Note the names of a merged model's components in its metadata; no names: it is no bundle."""
-    kept = [(p.key, p.value) for p in proto.metadata_props if p.key != COMPONENTS_KEY]
+    other_properties = [(p.key, p.value) for p in proto.metadata_props if p.key != COMPONENTS_KEY]
     del proto.metadata_props[:]
     joined = " ".join(names)
-    for key, value in [*kept, *([(COMPONENTS_KEY, joined)] if joined else [])]:
+    for key, value in [*other_properties, *([(COMPONENTS_KEY, joined)] if joined else [])]:
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
 
 
 def components_of(proto: Any) -> tuple[str, ...]:
     """Return the names of a merged model's components; () where it is an ordinary model."""
-    found = next((p.value for p in proto.metadata_props if p.key == COMPONENTS_KEY), "")
-    return tuple(found.split())
+    listed = next((p.value for p in proto.metadata_props if p.key == COMPONENTS_KEY), "")
+    return tuple(listed.split())
 
 
 def split(proto: Any) -> dict[str, Any]:

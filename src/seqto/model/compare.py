@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def unfit_samples(feeds: Mapping[str, NDArray[np.generic]], error: Exception) -> str:
-    """One line for a float model that cannot take its samples."""
+    """Return one line for a float model that cannot take its samples."""
     shapes = ", ".join(f"{name}: {'×'.join(map(str, x.shape))}" for name, x in feeds.items())
     why = " ".join(str(error).split())
     return (
@@ -27,7 +27,7 @@ def unfit_samples(feeds: Mapping[str, NDArray[np.generic]], error: Exception) ->
 def same_answers(
     original: bytes | str, prepared: bytes | str, feeds: Mapping[str, NDArray[np.generic]]
 ) -> float:
-    """Largest difference between two models' outputs, relative to the outputs' spread.
+    """Return the largest difference between two models' outputs, relative to the outputs' spread.
 
     A model is given as its bytes, or by the path of its file.
     """

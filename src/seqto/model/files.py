@@ -34,7 +34,7 @@ def sha256_of_file(path: str | Path) -> str:
 
 
 def size_of(path: str | Path) -> int:
-    """Bytes on disk, external data included."""
+    """Return the bytes on disk, external data included."""
     total = Path(path).stat().st_size
     return total + sum(p.stat().st_size for p in external_files(path))
 

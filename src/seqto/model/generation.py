@@ -90,7 +90,7 @@ class Generator:
         the sequence is what it generates alone.
         """
         choices: list[int] = []
-        found: list[Floats] = []
+        probabilities: list[Floats] = []
         branch: State | None = None
         state = State(source, self._encode(source))
         length = self.wiring.max_length if follow is None else len(follow)
@@ -98,7 +98,7 @@ class Generator:
             step = self._step(state)
             choice = self._choose(step.logits, len(state.tokens))
             choices.append(choice)
-            found.append(softmax(step.logits))
+            probabilities.append(softmax(step.logits))
             given = choice if follow is None else int(follow[len(state.tokens)])
             if choice != given and branch is None:
                 branch = state.after(choice, step.outputs)
@@ -106,7 +106,9 @@ class Generator:
             if follow is None and choice in self.wiring.stop:
                 break
         tokens = self._finish(state if branch is None else branch)
-        return Generated(np.array(tokens, np.int64), np.array(choices, np.int64), tuple(found))
+        return Generated(
+            np.array(tokens, np.int64), np.array(choices, np.int64), tuple(probabilities)
+        )
 
     def _finish(self, state: State) -> tuple[int, ...]:
         while state.tokens[-1] not in self.wiring.stop:

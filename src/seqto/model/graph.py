@@ -50,7 +50,7 @@ def input_channels(node: Any, weight: Sequence[int]) -> int:
 
 
 def name_nodes(proto: Any) -> None:
-    """Unnamed or doubly named nodes get the name of their op and position: stable by content."""
+    """Name unnamed or doubly named nodes by their op and position: stable by content."""
     taken: set[str] = set()
     for position, node in enumerate(proto.graph.node):
         if not node.name or node.name in taken:

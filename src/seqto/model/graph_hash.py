@@ -29,8 +29,8 @@ def graph_hash(data: bytes) -> str:
 def _graph(graph: Any, outer: dict[str, str]) -> str:
     """Hash a graph; `outer` has the tensors of the graphs around it."""
     known = dict(outer)
-    for place, value in enumerate(graph.input):
-        known[value.name] = _digest("input", str(place), _type_of(value))
+    for position, value in enumerate(graph.input):
+        known[value.name] = _digest("input", str(position), _type_of(value))
     for tensor in graph.initializer:
         known[tensor.name] = _digest("constant", str(tensor.data_type), str(list(tensor.dims)))
     for tensor in graph.sparse_initializer:
@@ -40,8 +40,10 @@ def _graph(graph: Any, outer: dict[str, str]) -> str:
     for node in graph.node:  # ONNX lists them in topological order
         inputs = [known.get(name, "none") for name in node.input]
         attributes = sorted(_attribute(a, known) for a in node.attribute)
-        made = str([bool(name) for name in node.output])
-        own = _digest("node", node.domain, node.op_type, made, *inputs, "with", *attributes)
+        present_outputs = str([bool(name) for name in node.output])
+        own = _digest(
+            "node", node.domain, node.op_type, present_outputs, *inputs, "with", *attributes
+        )
         nodes.append(own)
         known.update({name: _digest(own, str(i)) for i, name in enumerate(node.output) if name})
     outputs = [known.get(value.name, "none") for value in graph.output]
@@ -68,8 +70,8 @@ def _attribute(attribute: Any, known: dict[str, str]) -> str:
 
 
 def _digest(*parts: str) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(len(part).to_bytes(8, "little"))
-        found.update(part.encode())
-    return found.hexdigest()
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part.encode())
+    return digest.hexdigest()

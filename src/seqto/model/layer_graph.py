@@ -1,4 +1,4 @@
-"""Which layers a layer reads: the edges of a model's graph as people look at it."""
+"""Edges of a model's graph as people look at it: the layers that each layer reads."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ def layer_inputs(proto: Any, layers: Sequence[Layer]) -> tuple[tuple[int, ...], 
     # a tied table is read where the model begins, by a layer at its end: no edge, since it would
     # close a circle
     owner = {
-        name: place
-        for place, layer in enumerate(layers)
+        name: position
+        for position, layer in enumerate(layers)
         for name in layer.nodes
         if name != layer.table_reader
     }
     origin: dict[str, frozenset[int]] = {
-        layer.weight: frozenset([place])
-        for place, layer in enumerate(layers)
+        layer.weight: frozenset([position])
+        for position, layer in enumerate(layers)
         if layer.storage and layer.weight and not layer.nodes
     }
-    found: list[set[int]] = [set() for _ in layers]
+    inputs_of: list[set[int]] = [set() for _ in layers]
     nothing: frozenset[int] = frozenset()
     for node in proto.graph.node:
         before = nothing.union(*(origin.get(name, nothing) for name in node.input))
-        place = owner.get(node.name)
-        if place is not None:
-            found[place] |= before - {place}
-            before = frozenset([place])
+        position = owner.get(node.name)
+        if position is not None:
+            inputs_of[position] |= before - {position}
+            before = frozenset([position])
         for name in node.output:
             origin[name] = nothing if node.op_type in SHAPE_OPS else before
-    for place, layer in enumerate(layers):
+    for position, layer in enumerate(layers):
         if not layer.nodes and not layer.storage:  # an output of the model
-            found[place] |= nothing.union(*(origin.get(name, nothing) for name in layer.inputs))
-    return tuple(tuple(sorted(places)) for places in found)
+            inputs_of[position] |= nothing.union(
+                *(origin.get(name, nothing) for name in layer.inputs)
+            )
+    return tuple(tuple(sorted(places)) for places in inputs_of)

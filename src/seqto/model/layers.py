@@ -107,7 +107,7 @@ def is_float_only(layer: Layer) -> bool:
 
 
 def _is_whole_attention(node: Any, constants: Mapping[str, Any], floats: set[str]) -> bool:
-    """A node that is attention as a whole, or an Einsum of two activations."""
+    """Return whether a node is attention as a whole, or an Einsum of two activations."""
     if node.op_type in ATTENTION_OPS:
         return True
     data = [x for x in node.input if x not in constants]
@@ -121,8 +121,8 @@ def _attention_layer(node: Any, floats: set[str]) -> Layer:
 
 def _in_graph_order(graph: Any, layers: list[Layer]) -> list[Layer]:
     """Sort layers by their first node; a constant's by the node that it is named after."""
-    place = {node.name: i for i, node in enumerate(graph.node)}
-    first = {x.name: place[x.nodes[0] if x.nodes else x.name.rpartition(":")[0]] for x in layers}
+    position = {node.name: i for i, node in enumerate(graph.node)}
+    first = {x.name: position[x.nodes[0] if x.nodes else x.name.rpartition(":")[0]] for x in layers}
     return sorted(layers, key=lambda x: first[x.name])
 
 
@@ -139,7 +139,7 @@ def inferred_values(proto: Any) -> list[Any]:
 
 
 def without_weights(proto: Any) -> Any:
-    """A copy of a model with shapes and types of its large constants, and none of their numbers.
+    """Return a copy of a model with shapes and types of its large constants, without numbers.
 
     Built field by field: a copy of a model of 1 GB would take as much again, if only for a moment.
     """
@@ -162,15 +162,15 @@ def without_weights(proto: Any) -> Any:
             getattr(light.graph, field.name).MergeFrom(value)
     for tensor in proto.graph.initializer:
         if tensor.ByteSize() > 4096:  # only small ones can be shapes
-            kept = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type)
-            kept.dims.extend(tensor.dims)
+            shape_only = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type)
+            shape_only.dims.extend(tensor.dims)
         else:
             light.graph.initializer.add().CopyFrom(tensor)
     return light
 
 
 def untyped_nodes(proto: Any) -> list[str]:
-    """Names of nodes that are no layers only because the type of their output is not known."""
+    """Return nodes that are no layers only because the type of their output is not known."""
     constants = {t.name: t for t in proto.graph.initializer}
     types = tensor_types(proto)
     return [
@@ -183,20 +183,20 @@ def untyped_nodes(proto: Any) -> list[str]:
 
 
 def branch_nodes(proto: Any) -> list[str]:
-    """Names of the nodes with weights inside If, Loop and Scan, which no plan can change."""
-    found: list[str] = []
+    """Return names of the nodes with weights inside If, Loop and Scan, which no plan can change."""
+    names: list[str] = []
     waiting = [a for node in proto.graph.node for a in node.attribute]
     while waiting:
         attribute_ = waiting.pop(0)
         graphs = [*attribute_.graphs, *([attribute_.g] if attribute_.HasField("g") else [])]
         for graph in graphs:
-            found += [n.name or n.output[0] for n in graph.node if n.op_type in WEIGHTED_OPS]
+            names += [n.name or n.output[0] for n in graph.node if n.op_type in WEIGHTED_OPS]
             waiting += [a for node in graph.node for a in node.attribute]
-    return found
+    return names
 
 
 def tensor_types(proto: Any) -> dict[str, int]:
-    """Element types of tensors, as far as they are known.
+    """Return the element types of tensors, as far as they are known.
 
     Shape inference stops behind an op that it does not know (a custom one); the ops that layers
     are made of give what goes in, so that types are known again behind the first weights.
@@ -236,7 +236,7 @@ def _is_weightless(node: Any, constants: Mapping[str, Any]) -> bool:
 def _followers(
     node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
 ) -> list[Any]:
-    """The activation and data-moving nodes that only this node feeds."""
+    """Return the activation and data-moving nodes that only this node feeds."""
     chain: list[Any] = []
     activation_open = node.op_type in WEIGHTED_OPS or node.op_type in ("Add", "Sub")
     tensor = node.output[0]
@@ -259,7 +259,7 @@ def _followers(
 def _adds_bias(
     node: Any, readers: Mapping[str, list[Any]], public: set[str], constants: Mapping[str, Any]
 ) -> bool:
-    """A MatMul whose only reader adds a constant: the bias of a dense layer."""
+    """Return whether a MatMul's only reader adds a constant: the bias of a dense layer."""
     tensor = node.output[0]
     if node.op_type != "MatMul" or tensor in public or len(readers.get(tensor, [])) != 1:
         return False

@@ -18,8 +18,8 @@ def license_of(proto: Any, origin: Mapping[str, Any]) -> str | None:
     """Return the licence that the repository's card or the model file itself states."""
     stated = origin.get("license")
     own = {p.key.lower(): p.value for p in proto.metadata_props}
-    found = stated or next((own[key] for key in KEYS if own.get(key)), None)
-    text = " ".join(plain(found).split())[:_LONGEST] if isinstance(found, str) else ""
+    license_text = stated or next((own[key] for key in KEYS if own.get(key)), None)
+    text = " ".join(plain(license_text).split())[:_LONGEST] if isinstance(license_text, str) else ""
     return text or None
 
 
@@ -32,5 +32,5 @@ def license_of_card(path: Path) -> str | None:
     except OSError:
         return None
     head = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
-    found = head and re.search(r"^license:[ \t]*[\"']?([\w.+-]+)[\"']?[ \t]*$", head[1], re.M)
-    return found[1].lower() if found else None
+    match = head and re.search(r"^license:[ \t]*[\"']?([\w.+-]+)[\"']?[ \t]*$", head[1], re.M)
+    return match[1].lower() if match else None

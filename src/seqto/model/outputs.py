@@ -49,24 +49,24 @@ class Judged:
         return cls(data["name"], data["position"], data["count"], tuple(data["numeric"]))
 
 
-def choose(proto: Any, layers: Sequence[Layer], *, wanted: str | None = None) -> Judged:
+def choose(proto: Any, layers: Sequence[Layer], *, output_name: str | None = None) -> Judged:
     """Choose the output to judge: the one that is named, or the first that can be judged."""
     given = [value.name for value in proto.graph.output]
     reasons = [_why_not(value, proto, layers) for value in proto.graph.output]
     numeric = tuple(i for i, value in enumerate(proto.graph.output) if not _no_numbers(value))
-    if wanted is not None and wanted not in given:
+    if output_name is not None and output_name not in given:
         known = ", ".join(repr(name) for name in given)
         raise ConfigError(
-            f"task.output = {wanted!r} is no output of the model{nearest(wanted, given)}: "
-            f"it has {known}"
+            f"task.output = {output_name!r} is no output of the model{nearest(output_name, given)}"
+            f": it has {known}"
         )
     for position, (name, reason) in enumerate(zip(given, reasons, strict=True)):
-        if name == wanted and reason:
-            raise ConfigError(f"task.output = {wanted!r} cannot be judged: it {reason}")
-        if name == wanted or (wanted is None and reason is None):
+        if name == output_name and reason:
+            raise ConfigError(f"task.output = {output_name!r} cannot be judged: it {reason}")
+        if name == output_name or (output_name is None and reason is None):
             return Judged(name, position, len(given), numeric)
-    found = ", ".join(f"{name!r} {reason}" for name, reason in zip(given, reasons, strict=True))
-    raise ModelError(f"no output of the model can be judged: {found}")
+    listed = ", ".join(f"{name!r} {reason}" for name, reason in zip(given, reasons, strict=True))
+    raise ModelError(f"no output of the model can be judged: {listed}")
 
 
 def _why_not(value: Any, proto: Any, layers: Sequence[Layer]) -> str | None:
@@ -97,15 +97,15 @@ def _no_numbers(value: Any) -> str | None:
 def _depends_on_weights(name: str, proto: Any, layers: Sequence[Layer]) -> bool:
     weighted = {node for layer in layers if layer.weight for node in layer.nodes}
     makers = {o: node for node in proto.graph.node for o in node.output if o}
-    seen: set[str] = set()
+    visited: set[str] = set()
     waiting = [name]
     while waiting:
         node = makers.get(waiting.pop())
-        if node is None or node.name in seen or node.op_type in SHAPE_OPS:
+        if node is None or node.name in visited or node.op_type in SHAPE_OPS:
             continue
         if node.name in weighted:
             return True
-        seen.add(node.name)
+        visited.add(node.name)
         waiting += _read_by(node)
     return False
 
@@ -124,14 +124,14 @@ def _read_by(node: Any) -> Iterator[str]:
 
 
 def by_sample(value: Any, *, name: str, fed: int, rows: int) -> NDArray[Any]:
-    """An output with one row a sample: `fed` rows went in, the first `rows` of them count."""
-    found = np.asarray(value)
-    if found.ndim and len(found) == fed:
-        return found[:rows]
+    """Return an output with one row a sample: of `fed` rows, the first `rows` count."""
+    array = np.asarray(value)
+    if array.ndim and len(array) == fed:
+        return array[:rows]
     if fed == 1:  # a model of single samples, whose answer has no axis for them
-        return found[None]
+        return array[None]
     raise ModelError(
-        f"output {name!r} has shape {list(found.shape)} for {fed} samples, but its first axis must "
+        f"output {name!r} has shape {list(array.shape)} for {fed} samples, but its first axis must "
         "be that of the samples: choose another with task.output, or export the model for a batch "
         "of 1"
     )
@@ -163,13 +163,13 @@ def kind_of(value: NDArray[Any]) -> str:
 
 
 def equal_answers(want: NDArray[Any], got: NDArray[Any]) -> NDArray[np.bool_]:
-    """Per sample: all numbers are the same."""
+    """Return, per sample, whether all numbers are the same."""
     same: NDArray[np.bool_] = (_flat(want) == _flat(got)).all(axis=1)
     return same
 
 
 def relative_errors(want: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float64]:
-    """Per sample: ‖got − want‖ / ‖want‖, at most 1; numbers that are not finite make it 1."""
+    """Return ‖got − want‖ / ‖want‖ per sample, at most 1; numbers that are not finite make it 1."""
     a, b = (_flat(x).astype(np.float64) for x in (want, got))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         gap = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, b - a)
@@ -181,7 +181,7 @@ def relative_errors(want: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float64
 
 
 def squared_gaps(want: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float64]:
-    """Per sample: what damage adds up. Of integers, the share of numbers that differ."""
+    """Return what damage adds up, per sample; of integers, the share of numbers that differ."""
     gaps: NDArray[np.float64]
     if kind_of(want) == INTEGERS:
         gaps = (_flat(want) != _flat(got)).mean(axis=1)
@@ -195,8 +195,8 @@ def spread(outputs: Sequence[NDArray[Any]]) -> float:
     if kind_of(outputs[0]) == INTEGERS:
         return 1.0
     rows = np.concatenate([_flat(x).astype(np.float64) for x in outputs])
-    found = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
-    return found or float((rows**2).sum(axis=1).mean()) or 1.0
+    variance = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
+    return variance or float((rows**2).sum(axis=1).mean()) or 1.0
 
 
 def _flat(value: NDArray[Any]) -> NDArray[Any]:

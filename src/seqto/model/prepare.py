@@ -105,7 +105,7 @@ def open_prepared(path: str | Path) -> Prepared:
 
 
 def _digest(path: Path, proto: Any) -> str:
-    """The hash of a saved model's bytes; read from the file, where that is all of it.
+    """Return the hash of a saved model's bytes; read from the file, where that is all of it.
 
     To serialize a model again would take twice its size in memory.
     """
@@ -116,16 +116,16 @@ def _digest(path: Path, proto: Any) -> str:
 
 
 def refuse_quantized(proto: Any, *, name: str) -> None:
-    found = [n for n in proto.graph.node if n.op_type in QUANTIZED_OPS]
-    if found:
+    quantized = [n for n in proto.graph.node if n.op_type in QUANTIZED_OPS]
+    if quantized:
         raise ModelError(
-            f"{name} is quantized already ({len(found)} such nodes, the first is a "
-            f"{found[0].op_type}): start from the float model"
+            f"{name} is quantized already ({len(quantized)} such nodes, the first is a "
+            f"{quantized[0].op_type}): start from the float model"
         )
 
 
 def strip_notes(proto: Any) -> None:
-    """Exporters' notes cost bytes in every variant and say nothing to a runtime."""
+    """Remove exporters' notes, which cost bytes in every variant and say nothing to a runtime."""
     proto.doc_string = ""
     proto.graph.doc_string = ""
     del proto.metadata_props[:]
@@ -159,7 +159,7 @@ def upgrade(proto: Any, opset: int, *, name: str, max_opset: int | None = None) 
 
 
 def make_initializers_private(proto: Any) -> None:
-    """Before IR 4 initializers had to be inputs too; that keeps runtimes from folding them."""
+    """Take initializers off the inputs, where IR 3 had them: runtimes do not fold those."""
     constants = {t.name for t in proto.graph.initializer}
     kept = [i for i in proto.graph.input if i.name not in constants]
     del proto.graph.input[:]
@@ -203,7 +203,7 @@ def fold(proto: Any, *, name: str) -> Any:
 
 
 def fold_constant_nodes(proto: Any) -> None:
-    """Constant nodes become initializers, so that a weight is one wherever it came from."""
+    """Make Constant nodes initializers, so that a weight is one wherever it came from."""
     kept = []
     for node in proto.graph.node:
         value = next((a.t for a in node.attribute if a.name == "value"), None)
@@ -218,7 +218,7 @@ def fold_constant_nodes(proto: Any) -> None:
 
 
 def unshare_weights(proto: Any) -> None:
-    """Each weighted node gets constants of its own: layers are decided apart.
+    """Give each weighted node constants of its own: layers are decided apart.
 
     ONNX Runtime merges equal constants (three zero biases become one), which two schemes
     could not share.
@@ -227,17 +227,17 @@ def unshare_weights(proto: Any) -> None:
     constants = {t.name: t for t in proto.graph.initializer}
     for node in proto.graph.node:
         own = range(1, len(node.input)) if node.op_type in WEIGHTED_OPS else range(0)
-        for place in own:
-            name = node.input[place]
+        for position in own:
+            name = node.input[position]
             if name in constants and name in taken:
                 copy = proto.graph.initializer.add()
                 copy.CopyFrom(constants[name])
-                copy.name = node.input[place] = f"{name}/{node.name}/{place}"
+                copy.name = node.input[position] = f"{name}/{node.name}/{position}"
         taken.update(x for x in node.input if x in constants)
 
 
 def shorten_tensor_names(proto: Any) -> None:
-    """Internal tensors get short names (they are repeated in every inserted node)."""
+    """Give internal tensors short names (they are repeated in every inserted node)."""
     graph = proto.graph
     public = {i.name for i in graph.input} | {o.name for o in graph.output}
     renamed: dict[str, str] = {"": ""}
@@ -281,7 +281,7 @@ def input_specs(proto: Any) -> tuple[InputSpec, ...]:
 
 
 def _is_state(spec: InputSpec, specs: list[InputSpec], proto: Any) -> bool:
-    """Whether an input has no axis of samples in front: a single number, or a state.
+    """Return whether an input has no axis of samples in front: a single number, or a state.
 
     A state comes back as an output of the same form. Its first axis is fixed (layers, directions)
     where other inputs have another first axis, and the batch is one of its later axes.
@@ -322,7 +322,7 @@ def declared_inputs(proto: Any) -> list[InputSpec]:
 
 
 def _refuse_input(value: Any) -> None:
-    """Samples are arrays of numbers: other inputs cannot be fed."""
+    """Refuse inputs that are no numbers: samples are arrays of numbers."""
     import onnx
 
     kind = value.type.WhichOneof("value")
@@ -341,7 +341,7 @@ def _refuse_input(value: Any) -> None:
 
 
 def _of_one_batch(specs: list[InputSpec]) -> tuple[InputSpec, ...]:
-    """Samples are stacked along the first axis of every input: what one fixes holds for all."""
+    """Return inputs of one batch: samples are stacked along the first axis of every input."""
     for spec in specs:
         if not spec.shape:
             raise ModelError(
@@ -360,7 +360,7 @@ def _of_one_batch(specs: list[InputSpec]) -> tuple[InputSpec, ...]:
 
 
 def _why_nothing(proto: Any) -> str:
-    """Why no layer can be quantized."""
+    """Return why no layer can be quantized."""
     import onnx
 
     kinds = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)

@@ -26,9 +26,9 @@ FLOAT = 1  # onnx.TensorProto.FLOAT
 class Terms:
     """The letters of an Einsum that is a product of an activation by constant weights."""
 
-    kept: str  # of the activation, in front
-    summed: str  # of both
-    made: str  # of the weights, behind
+    data_only: str  # letters of the activation alone, in front
+    summed: str  # letters of both
+    weight_only: str  # letters of the weights alone, behind
     weight: str  # the weights' own letters, in their order
 
 
@@ -48,9 +48,9 @@ def write_products(proto: Any) -> None:
         nodes += [node] if written is None else written
         changed = changed or written is not None
     if changed:
-        kept = [type(n).FromString(n.SerializeToString()) for n in nodes]
+        copies = [type(n).FromString(n.SerializeToString()) for n in nodes]
         del graph.node[:]
-        graph.node.extend(kept)
+        graph.node.extend(copies)
         _drop_unused(graph)
 
 
@@ -58,12 +58,12 @@ def _einsum(node: Any, constants: Mapping[str, Any], graph: Any) -> list[Any] | 
     """Return a MatMul with the Reshapes that it needs, or None."""
     import onnx
 
-    found = _factors(node, constants)
-    if found is None:
+    factors = _factors(node, constants)
+    if factors is None:
         return None
-    data, weight, terms = found
+    data, weight, terms = factors
     values = onnx.numpy_helper.to_array(constants[weight])
-    order = [terms.weight.index(x) for x in terms.summed + terms.made]
+    order = [terms.weight.index(x) for x in terms.summed + terms.weight_only]
     turned = values.transpose(order)
     split = turned.shape[len(terms.summed) :]
     matrix = turned.reshape(int(np.prod(turned.shape[: len(terms.summed)])), -1)
@@ -71,7 +71,7 @@ def _einsum(node: Any, constants: Mapping[str, Any], graph: Any) -> list[Any] | 
     _add(graph, w, np.ascontiguousarray(matrix))
     make = onnx.helper.make_node
     nodes: list[Any] = []
-    leading = [0] * len(terms.kept)
+    leading = [0] * len(terms.data_only)
     if len(terms.summed) > 1:
         _add(graph, f"{node.name}/joined", np.array([*leading, len(matrix)], np.int64))
         nodes.append(make("Reshape", [data, f"{node.name}/joined"], [f"{y}/in"]))
@@ -89,10 +89,10 @@ def _einsum(node: Any, constants: Mapping[str, Any], graph: Any) -> list[Any] | 
 def _factors(node: Any, constants: Mapping[str, Any]) -> tuple[str, str, Terms] | None:
     """Return the activation, the weights and the letters; None where it is no such product."""
     equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "")
-    found = re.fullmatch(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", equation.replace(" ", ""))
-    if found is None or len(node.input) != 2:
+    match = re.fullmatch(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", equation.replace(" ", ""))
+    if match is None or len(node.input) != 2:
         return None
-    sides = list(zip(node.input, found.groups()[:2], strict=True))
+    sides = list(zip(node.input, match.groups()[:2], strict=True))
     if sides[0][0] in constants:
         sides.reverse()
     (data, letters), (weight, own) = sides
@@ -102,16 +102,18 @@ def _factors(node: Any, constants: Mapping[str, Any]) -> tuple[str, str, Terms] 
     if int(constants[weight].data_type) != FLOAT or repeated:
         return None
     summed = "".join(x for x in letters if x in own)
-    kept = "".join(x for x in letters if x not in own)
-    made = found[3][len(kept) :]
+    data_only = "".join(x for x in letters if x not in own)
+    weight_only = match[3][len(data_only) :]
     fits = (
-        kept
+        data_only
         and summed
-        and letters == kept + summed
-        and found[3] == kept + made
-        and sorted(own) == sorted(summed + made)
+        and letters == data_only + summed
+        and match[3] == data_only + weight_only
+        and sorted(own) == sorted(summed + weight_only)
     )
-    return (data, weight, Terms(kept, summed, made, own)) if fits and made else None
+    return (
+        (data, weight, Terms(data_only, summed, weight_only, own)) if fits and weight_only else None
+    )
 
 
 def _gemm(node: Any, constants: Mapping[str, Any], graph: Any) -> list[Any] | None:

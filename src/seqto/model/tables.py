@@ -81,27 +81,27 @@ def table_layers(graph: Any, layers: Sequence[Layer], *, floats: set[str]) -> li
     constants = {t.name: t for t in graph.initializer}
     owned = {name for x in layers for name in (x.weight, x.bias, x.table) if name}
     least = LEAST_SHARE * sum(_numbers(t) for t in constants.values())
-    found: list[Layer] = []
-    seen: set[str] = set()
+    tables: list[Layer] = []
+    added: set[str] = set()
     for node in graph.node:
-        for place, name in enumerate(node.input):
-            if name not in constants or name in owned | seen:
+        for position, name in enumerate(node.input):
+            if name not in constants or name in owned | added:
                 continue
             tensor = constants[name]
-            seen.add(name)
+            added.add(name)
             large = _numbers(tensor) >= max(LEAST_NUMBERS, least)
             if large and int(tensor.data_type) == FLOAT32 and _is_moderate(tensor):
                 output = next((o for o in node.output if o in floats), "")
                 if output:
-                    found.append(_table_layer(graph, node, place, tensor, output))
-    return found
+                    tables.append(_table_layer(graph, node, position, tensor, output))
+    return tables
 
 
-def _table_layer(graph: Any, node: Any, place: int, tensor: Any, output: str) -> Layer:
+def _table_layer(graph: Any, node: Any, position: int, tensor: Any, output: str) -> Layer:
     readers = [n for n in graph.node if tensor.name in n.input]
     is_table = len(readers) == 1 and _reads_rows(node, {tensor.name: tensor})
     return Layer(
-        name=node.name if is_table else f"{node.name}:{_input_name(node, place)}",
+        name=node.name if is_table else f"{node.name}:{_input_name(node, position)}",
         op_type="Gather" if is_table else CONSTANT_OP,
         nodes=(node.name,) if is_table else (),
         inputs=(),
@@ -113,19 +113,19 @@ def _table_layer(graph: Any, node: Any, place: int, tensor: Any, output: str) ->
     )
 
 
-def _input_name(node: Any, place: int) -> str:
+def _input_name(node: Any, position: int) -> str:
     """Return an input's name as the operator's documentation has it, else its position."""
     import onnx
 
     if node.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type):
         inputs = onnx.defs.get_schema(node.op_type).inputs
-        if place < len(inputs):
-            return str(inputs[place].name)
-    return str(place)
+        if position < len(inputs):
+            return str(inputs[position].name)
+    return str(position)
 
 
 def _reads_rows(node: Any, constants: Mapping[str, Any]) -> bool:
-    """A Gather of rows of a constant matrix."""
+    """Return whether a node is a Gather of rows of a constant matrix."""
     if node.op_type != "Gather" or node.domain not in ("", "ai.onnx"):
         return False
     tensor = constants.get(node.input[0])
@@ -143,7 +143,7 @@ def _numbers(tensor: Any) -> int:
 
 
 def _is_moderate(tensor: Any) -> bool:
-    """Finite, and within half precision's range."""
+    """Return whether numbers are finite and within half precision's range."""
     import onnx
 
     values = onnx.numpy_helper.to_array(tensor)

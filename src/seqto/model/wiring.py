@@ -1,4 +1,4 @@
-"""What the inputs of a bundle's components are fed while it generates: a word for each input.
+"""Words that say what each input of a bundle's components is fed while it generates.
 
     encoder                       decoder
     ids       the source's ids    tokens          start token, or the source, and all tokens so far
@@ -86,10 +86,10 @@ class Wiring:
             for name, word in given[component].items():
                 _check_word(f"task.{component}.{name}", component, word, outputs)
         if self.logits not in outputs[DECODER]:
-            near = nearest(self.logits, list(outputs[DECODER]))
+            suggestion = nearest(self.logits, list(outputs[DECODER]))
             raise ConfigError(
-                f"task.decoder.output.logits = {self.logits!r} is no output of the decoder{near}: "
-                f"it has {', '.join(outputs[DECODER])}"
+                f"task.decoder.output.logits = {self.logits!r} is no output of the decoder"
+                f"{suggestion}: it has {', '.join(outputs[DECODER])}"
             )
 
 
@@ -113,13 +113,13 @@ def _check_word(dotted: str, component: str, word: str, outputs: Names) -> None:
     if word in WORDS[component]:
         return
     if component == ENCODER or link not in (FROM_ENCODER, CARRIED):
-        near = nearest(word, WORDS[component])
-        raise ConfigError(f"{dotted} = {word!r} is none of {_known(component)}{near}")
-    found = outputs.get(ENCODER if link == FROM_ENCODER else DECODER, ())
-    if name not in found:
+        suggestion = nearest(word, WORDS[component])
+        raise ConfigError(f"{dotted} = {word!r} is none of {_known(component)}{suggestion}")
+    available = outputs.get(ENCODER if link == FROM_ENCODER else DECODER, ())
+    if name not in available:
         raise ConfigError(
-            f"{dotted} = {word!r}: there is no such output{nearest(name, list(found))} (there is "
-            f"{', '.join(found) or 'none'})"
+            f"{dotted} = {word!r}: there is no such output{nearest(name, list(available))} "
+            f"(there is {', '.join(available) or 'none'})"
         )
 
 

@@ -1,1 +1,1 @@
-"""What leaves the run folder: a model with its card, uploads to a hub, records in a tracker."""
+"""Publishing: a model with its card, uploads to a hub, records in a tracker."""

@@ -59,7 +59,7 @@ def upload(package: Package, repo: str, *, public: bool, replace_card: bool) -> 
 
 @contextmanager
 def _asking(endpoint: str, repo: str) -> Iterator[None]:
-    """Around every use of the library: silent, and its errors become one line of ours."""
+    """Wrap every use of the library: silent, and its errors become one line of ours."""
     from huggingface_hub.errors import HfHubHTTPError, HTTPError
 
     try:

@@ -173,8 +173,12 @@ class Tracker:
         self._client = _import_client()(address)
         with open(self.folder / JOURNAL, "rb") as stream:
             study = hashlib.sha256(stream.readline()).hexdigest()
-        found = self._client.get_experiment_by_name(self.experiment)
-        where = found.experiment_id if found else self._client.create_experiment(self.experiment)
+        experiment = self._client.get_experiment_by_name(self.experiment)
+        where = (
+            experiment.experiment_id
+            if experiment
+            else self._client.create_experiment(self.experiment)
+        )
         known = self._client.search_runs([where], f"tags.`{STUDY}` = '{study}'", max_results=1)
         if known:
             self._run = known[0].info.run_id
@@ -182,8 +186,8 @@ class Tracker:
             return self._run
         header = read_state(self.folder / JOURNAL).header
         name = str(header.model.get("name")) if header else self.folder.name
-        made = self._client.create_run(where, tags={STUDY: study, NAME: name[:250]})
-        self._run = made.info.run_id
+        created = self._client.create_run(where, tags={STUDY: study, NAME: name[:250]})
+        self._run = created.info.run_id
         for key, value in _parameters(header).items():
             self._client.log_param(self._run, key, value[:500])
         return self._run
@@ -214,7 +218,7 @@ class Tracker:
         current: dict[int, list[str]] = {}
         for pick, number in report["recommended"].items():
             current.setdefault(number, []).append(title_of(pick))
-        kept = set()
+        recommended = set()
         for number, titles in current.items():
             trial = wording.trial_of(report, number)
             if trial is None:
@@ -225,12 +229,12 @@ class Tracker:
                     experiment, tags={PARENT: self._run, KEY: trial["key"]}
                 ).info.run_id
             )
-            kept.add(child)
+            recommended.add(child)
             self._client.set_tag(child, NAME, ", ".join(titles))
             self._client.set_tag(child, CURRENT, "yes")
             self._describe(child, trial)
         for run in known.values():
-            if run not in kept:
+            if run not in recommended:
                 self._client.set_tag(run, CURRENT, "no")
 
     def _describe(self, child: str, trial: Json) -> None:
@@ -264,7 +268,7 @@ def _parameters(header: Any) -> dict[str, str]:
     if header is None:
         return {}
     search = header.settings.get("search", {})
-    found = {
+    parameters = {
         "model_sha256": header.model.get("sha256"),
         "strategy": search.get("strategy"),
         "objectives": ", ".join(search.get("objectives") or ()),
@@ -273,4 +277,4 @@ def _parameters(header: Any) -> dict[str, str]:
         "seqto": header.seqto,
         "onnxruntime": header.environment.get("onnxruntime"),
     }
-    return {key: str(value) for key, value in found.items() if value is not None}
+    return {key: str(value) for key, value in parameters.items() if value is not None}

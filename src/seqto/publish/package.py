@@ -85,11 +85,11 @@ def public_report(report: Json) -> Json:
     Layers' names may look like paths and stay.
     """
     places = ("model", "prepared", "data", "device", "environment", "settings", "nodes")
-    kept = {key: value for key, value in report.items() if key != "examples"}
-    cleaned = {key: _without_folders(kept[key]) for key in places if key in kept}
+    shared = {key: value for key, value in report.items() if key != "examples"}
+    cleaned = {key: _without_folders(shared[key]) for key in places if key in shared}
     cleaned["model"] = {**cleaned["model"], "layers": report["model"]["layers"]}
     cleaned["data"] = {**cleaned["data"], "unreadable": []}
-    return {**kept, **cleaned}
+    return {**shared, **cleaned}
 
 
 def _without_folders(value: Any) -> Any:
@@ -119,12 +119,30 @@ def check_card(path: Path) -> None:
     """Raise unless a card may be written here: a new name, or an earlier card of seqto."""
     if not path.exists() and not path.is_symlink():
         return
-    try:
-        ours = path.is_file() and not path.is_symlink() and MARK.encode() in path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {shown(path)}: {error.strerror}") from error
-    if not ours:
+    if path.is_symlink() or not _is_card(path):
         raise ConfigError(
             f"{shown(path)} is no card that seqto wrote, and is left as it is: name another file "
             "with --card FILE"
         )
+
+
+def refuse_old_card(output: Path, *, remedy: str = "delete it") -> None:
+    """Raise where the card of an earlier export would stand beside another file than its own."""
+    card = card_beside(output)
+    if card.exists() and _is_card(card):
+        raise ConfigError(
+            f"{shown(card)} is the card of an earlier export, and would describe another file: "
+            f"{remedy}, or choose another name"
+        )
+
+
+def card_beside(output: Path) -> Path:
+    """Return where the card of a model file is written unless another name is given."""
+    return output.with_suffix(".md")
+
+
+def _is_card(path: Path) -> bool:
+    try:
+        return path.is_file() and MARK.encode() in path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {shown(path)}: {error.strerror}") from error

@@ -1,1 +1,1 @@
-"""What happened in a run: trials, the journal file, the environment."""
+"""Record of a run: trials, the journal file, the environment."""

@@ -54,8 +54,8 @@ class _Event:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         values = {f.name: getattr(self, f.name) for f in fields}
         # fields that came later are left out where they say nothing: older versions read the line
-        told = {k: v for k, v in values.items() if v is not None or k not in LATER_FIELDS}
-        return {"event": self.tag, **{k: _json(v) for k, v in told.items()}}
+        written = {k: v for k, v in values.items() if v is not None or k not in LATER_FIELDS}
+        return {"event": self.tag, **{k: _json(v) for k, v in written.items()}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class Journal:
 
 
 def read_events(path: str | os.PathLike[str]) -> list[Event]:
-    """All complete events, for readers: takes no lock, changes nothing, a live file is fine."""
+    """Return all complete events; takes no lock, changes nothing, a live file is fine."""
     file = Path(path)
     try:
         content = file.read_bytes()
@@ -142,7 +142,10 @@ def _open_file(file: Path) -> tuple[int, list[Event], int]:
 
 
 def _parse(file: Path, content: bytes) -> tuple[list[Event], int]:
-    """The complete events and the number of bytes they take; only the last line may be partial."""
+    """Return the complete events and the number of bytes they take.
+
+    Only the last line may be partial.
+    """
     lines = content.split(b"\n")
     lines.pop()  # empty, or what follows the last newline: partial
     events: list[Event] = []
@@ -201,7 +204,7 @@ def _not_a_number(word: str) -> NoReturn:
 
 
 def finite(value: Any) -> Any:
-    """A copy with null for NaN and infinity."""
+    """Return a copy with null for NaN and infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -212,13 +215,13 @@ def finite(value: Any) -> Any:
 
 
 def _write_all(descriptor: int, line: bytes) -> None:
-    rest = memoryview(line)
-    while rest:  # a nearly full disk takes a part, and refuses only the next call
-        rest = rest[os.write(descriptor, rest) :]
+    unwritten = memoryview(line)
+    while unwritten:  # a nearly full disk takes a part, and refuses only the next call
+        unwritten = unwritten[os.write(descriptor, unwritten) :]
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new file is safe only when its folder's entry is."""
+    """Sync a folder: a new file is safe only when its folder's entry is."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Which files of a folder are ours: what we did not write is never removed or replaced.
+"""List of the files of a folder that are ours: others are never removed or replaced.
 
 `seqto-files.jsonl` lists every file that was written into a folder, with size and sha256. A line is
 on the disk before its file is, so that a kill in between leaves nothing of ours unlisted. A file
@@ -75,7 +75,10 @@ class OwnFiles:
 
     @classmethod
     def read(cls, folder: Path) -> OwnFiles:
-        """The list of a folder, empty when there is none; lines that make no sense say nothing."""
+        """Read the list of a folder, empty when there is none.
+
+        Lines that make no sense say nothing.
+        """
         own = cls(Path(folder))
         for line in _lines(own.folder / LIST):
             with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
@@ -108,7 +111,7 @@ class OwnFiles:
                 raise self._foreign(name)
 
     def sha256(self, name: str) -> str | None:
-        """Of the regular file at a name; None when there is none."""
+        """Return the hash of the regular file at a name; None when there is none."""
         with contextlib.suppress(ForeignFileError):
             there = self._content(name)
             return None if there is None else hashlib.sha256(there).hexdigest()
@@ -150,7 +153,7 @@ class OwnFiles:
         self._note({"removed": name})
 
     def stranger(self, below: str = "") -> str | None:
-        """The first entry of the folder that is not listed, or None."""
+        """Return the first entry of the folder that is not listed, or None."""
         for entry in sorted(os.listdir(self.folder / below)):
             name = f"{below}{entry}"
             if name == LIST or name in self.files:
@@ -255,7 +258,7 @@ def check_run_folder(folder: Path) -> OwnFiles:
 
 
 def claim(folder: Path) -> OwnFiles:
-    """`check_run_folder`, then mark the folder as a run: from here on it is ours to go on with."""
+    """Check a run folder, then mark it as a run: from here on it is ours to go on with."""
     own = check_run_folder(folder)
     if not own.is_run:
         own._note({"run": True})
@@ -278,19 +281,22 @@ def is_run(folder: Path) -> bool:
 
 
 def run_of(path: Path) -> Path | None:
-    """The run folder to which a path's name belongs; None for a name that runs do not use."""
+    """Return the run folder to which a path's name belongs.
+
+    None for a name that runs do not use.
+    """
     path = Path(os.path.abspath(path))
     for candidate in {path, path.parent.resolve() / path.name}:
         for folder in candidate.parents:
-            first, *rest = candidate.relative_to(folder).parts
-            used = first in (_RUN_FOLDERS if rest else _RUN_FILES + _RUN_FOLDERS)
+            first, *below = candidate.relative_to(folder).parts
+            used = first in (_RUN_FOLDERS if below else _RUN_FILES + _RUN_FOLDERS)
             if used and (is_run(folder) or OwnFiles.read(folder).is_run):
                 return folder
     return None
 
 
 def _check_links(folder: Path) -> None:
-    """No file or folder that a run fills may be a link that leads elsewhere."""
+    """Refuse links that lead elsewhere among the files and folders that a run fills."""
     names = [*_RUN_FILES[:3], *_RUN_FOLDERS, SAMPLES, COMPILED, BASE]
     if (folder / "variants").is_dir():
         names += [f"variants/{entry}" for entry in os.listdir(folder / "variants")]

@@ -169,7 +169,7 @@ class RunState:
         return None if by is None else max(at_s, by)
 
     def first_timing(self, number: int) -> Latency | None:
-        """The timing that the search has seen."""
+        """Return the timing that the search has seen."""
         trial = self.trials.get(number)
         return None if trial is None else next(iter(self.timings_of(trial)), None)
 

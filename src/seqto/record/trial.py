@@ -32,8 +32,8 @@ class Trial:
 
     @property
     def loss(self) -> Loss | None:
-        seen = self.measurements.get(EVALUATION)
-        return seen.loss if seen else None
+        measurement = self.measurements.get(EVALUATION)
+        return measurement.loss if measurement else None
 
     @property
     def is_portable(self) -> bool:

@@ -77,21 +77,21 @@ def _head(report: Report, trial: Json) -> Iterator[str]:
 
 
 def _lines(key: str, value: Any) -> list[str]:
-    """One line: what JSON writes is YAML too. Nothing for a value that is not known."""
+    """Return one line, since what JSON writes is YAML too; none for a value that is not known."""
     return [] if not value else [f"{key}: {json.dumps(value, ensure_ascii=True)}"]
 
 
 def license_id(report: Report) -> str | None:
     """Return the licence of the base model, where the hub's list has a word of that form."""
-    found = str(report["model"].get("license") or "").strip().lower()
-    return found if _LICENSE.fullmatch(found) else None
+    name = str(report["model"].get("license") or "").strip().lower()
+    return name if _LICENSE.fullmatch(name) else None
 
 
 def base_model(report: Report) -> str | None:
     """Return OWNER/NAME of the repository that the float model came from, if it did."""
     origin = report["model"].get("origin") or {}
-    found = str(origin.get("repo") or "")
-    return found if origin.get("kind") == "hub" and _REPOSITORY.fullmatch(found) else None
+    repo = str(origin.get("repo") or "")
+    return repo if origin.get("kind") == "hub" and _REPOSITORY.fullmatch(repo) else None
 
 
 def task_kind(report: Report) -> str | None:
@@ -188,17 +188,17 @@ def _measured_on(report: Report, trial: Json) -> list[str]:
 
 def _kept_float(report: Report, trial: Json) -> list[str]:
     layers = [row for row in report["model"]["layers"] if row["quantizable"]]
-    kept = set(trial["excluded"])
-    if not kept:
+    float_layers = set(trial["excluded"])
+    if not float_layers:
         return [f"Nothing: all {len(layers)} layers are quantized."]
     errors = [row["error"] for row in layers if row.get("error") is not None]
     middle = sorted(errors)[len(errors) // 2] if errors else None
     lines = [
-        f"{len(kept)} of {len(layers)} layers, by their error when quantized alone. One with a "
-        "small error is float where the search measured better trials with it in float.",
+        f"{len(float_layers)} of {len(layers)} layers, by their error when quantized alone. One "
+        "with a small error is float where the search measured better trials with it in float.",
         "",
     ]
-    rows = [row for row in layers if row["name"] in kept]
+    rows = [row for row in layers if row["name"] in float_layers]
     rows.sort(key=lambda row: -(row.get("error") or 0.0))
     for row in rows[:SHOWN_LAYERS]:
         reason = _reason(row, middle)

@@ -44,7 +44,7 @@ class Row:
     trial: Json | None
 
     def measured(self, split: str) -> Json:
-        """Loss and accuracy on a split; a split that was not measured has none."""
+        """Return loss and accuracy on a split; a split that was not measured has none."""
         if self.trial is None:
             return {"loss": None, "accuracy": float_accuracy(self.report, split)}
         if split == HELD_OUT:
@@ -96,21 +96,21 @@ def columns(report: Report, place: Place) -> list[Column]:
 
 
 def _of_device(name: str) -> list[Column]:
-    """Loss and latency on one of several devices."""
+    """Return columns for loss and latency on one of several devices."""
     places = frozenset({Place.CSV, Place.PAGE})
 
     def of(row: Row, figure: str) -> Json | None:
-        found: Json | None = None if row.trial is None else row.trial["devices"].get(name)
-        value: Json | None = None if found is None else found[figure]
+        figures: Json | None = None if row.trial is None else row.trial["devices"].get(name)
+        value: Json | None = None if figures is None else figures[figure]
         return value
 
     def loss(row: Row) -> float | None:
-        found = of(row, "held_out") or of(row, "loss")
-        return None if found is None else found["value"]
+        figure = of(row, "held_out") or of(row, "loss")
+        return None if figure is None else figure["value"]
 
     def ratio(row: Row) -> float | None:
-        found = of(row, "latency_ms")
-        return None if found is None else found["ratio"]
+        latency = of(row, "latency_ms")
+        return None if latency is None else latency["ratio"]
 
     return [
         Column(f"loss_{name}", f"changed, {name}", places, loss, lambda r: percent(loss(r))),
@@ -175,7 +175,7 @@ def _changed(row: Row, split: str) -> str:
 
 
 def _in_search(row: Row) -> str:
-    """The value alone: its interval is that of samples which the search chose by."""
+    """Return the value alone: its interval is that of samples which the search chose by."""
     loss = row.measured(SEARCH)["loss"]
     return "–" if loss is None else percent(loss["value"])
 
@@ -192,7 +192,10 @@ def _size(row: Row) -> float | None:
 
 
 def _latency(row: Row) -> str:
-    """Milliseconds of a trial and of float in the same rounds; those of two moments differ."""
+    """Return milliseconds of a trial and of float in the same rounds.
+
+    Those of two moments differ.
+    """
     latency = row.latency
     if not latency or row.trial is None:
         return "–"
@@ -205,7 +208,7 @@ def _latency(row: Row) -> str:
 
 
 def short_latency(row: Row) -> str:
-    """As a ratio to float's time in the same rounds."""
+    """Return the ratio to float's time in the same rounds."""
     return "1×" if row.trial is None and row.latency else short_speed(row.latency or None)
 
 

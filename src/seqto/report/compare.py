@@ -20,7 +20,7 @@ SHOWN_PLANS = 10  # that both runs measured, with other figures
 
 
 def compare(before: Report, after: Report, *, margin: float) -> Json:
-    """The balanced model of `after` against that of `before`.
+    """Compare the balanced model of `after` with that of `before`.
 
     margin is a share: 0.02 allows two more answers in a hundred to change (loss is a share
     already, so it is compared in points) and 2 % more bytes or time. A figure that one side
@@ -52,7 +52,7 @@ def compare(before: Report, after: Report, *, margin: float) -> Json:
 
 
 def verdict_sentence(result: Mapping[str, Any]) -> str:
-    """One line for a log."""
+    """Return one line for a log."""
     if result["verdict"] == "nothing to compare":
         return "Neither run has figures that can be compared." + _tail(result)
     if "recommendation" in result["worse"]:
@@ -70,7 +70,7 @@ def verdict_sentence(result: Mapping[str, Any]) -> str:
 
 
 def compare_table(result: Mapping[str, Any]) -> Table:
-    """The figures of the recommended trials, then the plans whose figures changed."""
+    """Return the figures of the recommended trials, then the plans whose figures changed."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -99,7 +99,7 @@ def compare_table(result: Mapping[str, Any]) -> Table:
 
 
 def _caption(result: Mapping[str, Any], both: int, changed: int) -> str:
-    """Whose samples the losses are of, and what the plans that both runs measured say."""
+    """Return whose samples the losses are of, and what the plans that both runs measured say."""
     samples = "held-out samples" if result["held_out"] else "samples of the search"
     text = f"loss: on {samples}"
     if not both:
@@ -114,7 +114,7 @@ def _caption(result: Mapping[str, Any], both: int, changed: int) -> str:
 
 
 def _compared(before: Report, after: Report) -> list[str]:
-    """Loss, size and latency always, and the objectives that both runs had."""
+    """Return the objectives to compare: loss, size, latency, and others that both runs had."""
     shared = set(before["objectives"]) & set(after["objectives"])
     return [name for name in OBJECTIVES if name in ("loss", "size", "latency") or name in shared]
 
@@ -162,7 +162,7 @@ def _who(report: Report, trial: Json | None) -> Json:
 
 
 def _same_plans(before: Report, after: Report) -> list[Json]:
-    """Plans that both runs measured: what changed there is not the search's doing."""
+    """Return the plans that both runs measured: what changed there is not the search's doing."""
     old = {t["key"]: t for t in before["trials"] if t["loss"] is not None}
     pairs = []
     for trial in after["trials"]:

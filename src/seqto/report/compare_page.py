@@ -80,7 +80,7 @@ def check_page(path: Path) -> None:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, label: str) -> str:
-    """A table of escaped cells; the first column is text, the others are figures."""
+    """Return a table of escaped cells; the first column is text, the others are figures."""
     cells = [
         "".join(
             f"<td class='{'name' if i == 0 else 'number'}'>{cell}</td>"
@@ -112,15 +112,15 @@ def _figures(result: Mapping[str, Any]) -> str:
 
 
 def _picks(before: Report, after: Report) -> str:
-    """The picks of both runs by name, with the columns of the other reports."""
+    """Return the picks of both runs by name, with the columns of the other reports."""
     fields = columns(after, Place.MARKDOWN)
-    found: dict[str, dict[str, tuple[Report, Json]]] = {}
+    sides_by_name: dict[str, dict[str, tuple[Report, Json]]] = {}
     for side, report in zip(SIDES, (before, after), strict=True):
         for title, trial in shown_trials(report):
             for name in title.split(", "):
-                found.setdefault(name, {})[side] = (report, trial)
+                sides_by_name.setdefault(name, {})[side] = (report, trial)
     rows = []
-    for name, sides in found.items():
+    for name, sides in sides_by_name.items():
         for side in SIDES:
             first = f"{html.escape(plain(name))} <small>{side}</small>"
             if side not in sides:
@@ -170,15 +170,15 @@ def both_fronts(before: Report, after: Report) -> str:
     low, high = max(0, low - margin), high + margin
     most = max(p["loss"]["value"] for p in points) * 1.08 or 0.01
 
-    def place(point: Json) -> tuple[float, float]:
-        x = LEFT + (point["size_bytes"] - low) / (high - low) * (WIDTH - LEFT - RIGHT)
-        y = HEIGHT - BOTTOM - point["loss"]["value"] / most * (HEIGHT - TOP - BOTTOM)
+    def point_of(trial: Json) -> tuple[float, float]:
+        x = LEFT + (trial["size_bytes"] - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        y = HEIGHT - BOTTOM - trial["loss"]["value"] / most * (HEIGHT - TOP - BOTTOM)
         return x, y
 
     groups = []
     for side, report, front in zip(SIDES, (before, after), fronts, strict=True):
         best = wording.recommended_trial(report)
-        groups.append(_group(side, front, best=best["number"] if best else None, place=place))
+        groups.append(_group(side, front, best=best["number"] if best else None, point_of=point_of))
     label = "Fronts of both runs: changed answers against file size"
     return (
         f"<svg role='img' aria-label='{label}' viewBox='0 0 {WIDTH} {HEIGHT}' "
@@ -189,16 +189,16 @@ def both_fronts(before: Report, after: Report) -> str:
 
 def _front(report: Report) -> list[Json]:
     on_front = set(report["front"])
-    found = [t for t in report["trials"] if t["number"] in on_front and t["loss"]]
-    return sorted(found, key=lambda t: (t["size_bytes"], t["loss"]["value"]))
+    front = [t for t in report["trials"] if t["number"] in on_front and t["loss"]]
+    return sorted(front, key=lambda t: (t["size_bytes"], t["loss"]["value"]))
 
 
-def _group(side: str, front: Sequence[Json], *, best: int | None, place: Any) -> str:
+def _group(side: str, front: Sequence[Json], *, best: int | None, point_of: Any) -> str:
     dots: list[str] = []
     steps: list[str] = []
     lowest = float("inf")
     for trial in front:
-        x, y = place(trial)
+        x, y = point_of(trial)
         said = f"{side}, trial {trial['number']}: {percent(trial['loss']['value'])}, "
         title = f"<title>{said}{SIZE.text(trial['size_bytes'])}</title>"
         dots.append(f"<circle class='dot' cx='{x:.1f}' cy='{y:.1f}' r='5'>{title}</circle>")

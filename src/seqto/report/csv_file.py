@@ -28,7 +28,7 @@ def write_front(
 
 
 def front_csv(report: Mapping[str, Any]) -> str:
-    """One line a trial on the front, smallest file first."""
+    """Return one line a trial on the front, smallest file first."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     shown = columns(report, Place.CSV)
@@ -53,7 +53,7 @@ def trial_rows(report: Mapping[str, Any]) -> list[Json]:
 
 
 def _cell(value: Any) -> Any:
-    """Numbers as they are; a text that a spreadsheet would run as a formula gets a quote first."""
+    """Return a number as it is; a text that a spreadsheet would run as a formula gets a quote."""
     if value is None:
         return ""
     if not isinstance(value, str):

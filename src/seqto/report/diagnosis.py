@@ -46,7 +46,7 @@ def build_diagnosis(findings: Findings) -> Json | None:
 
 
 def _changed(causes: Findings) -> float | None:
-    """The loss of the fully quantized model on the samples of the diagnosis."""
+    """Return the loss of the fully quantized model on the samples of the diagnosis."""
     for f in causes:
         if f["figures"].get("cause") == "output":
             value: float | None = f["figures"]["damage"]["planned"].get("changed")
@@ -72,7 +72,7 @@ def _step(step: Mapping[str, Any], measured: Mapping[str, Any]) -> Json:
 
 
 def _layer_rows(causes: Findings, errors: Mapping[str, Mapping[str, Any]]) -> list[Json]:
-    """One row for each layer that has a cause or does damage, worst first."""
+    """Return one row for each layer that has a cause or does damage, worst first."""
     rows: dict[str, Json] = {
         name: {"layer": name, "causes": [], "cure": "", "cured_err": None, **figures}
         for name, figures in errors.items()
@@ -87,8 +87,8 @@ def _layer_rows(causes: Findings, errors: Mapping[str, Mapping[str, Any]]) -> li
     total = sum(row["damage"] or 0.0 for row in rows.values())
     for row in rows.values():
         row["share"] = (row["damage"] or 0.0) / total if total else None
-    kept = [r for r in rows.values() if r["causes"] or (r["share"] or 0.0) >= WORTH_NAMING]
-    return sorted(kept, key=lambda r: (-(r["damage"] or 0.0), -(r["device_err"] or 0.0)))
+    worth_naming = [r for r in rows.values() if r["causes"] or (r["share"] or 0.0) >= WORTH_NAMING]
+    return sorted(worth_naming, key=lambda r: (-(r["damage"] or 0.0), -(r["device_err"] or 0.0)))
 
 
 def _unknown(name: str) -> Json:
@@ -99,11 +99,11 @@ def _unknown(name: str) -> Json:
 Cured = tuple[str, str, str, float | None]  # layer, cause, cure, error after it
 
 
-def _cured(found: Mapping[str, Any]) -> Iterator[Cured]:
+def _cured(finding: Mapping[str, Any]) -> Iterator[Cured]:
     """Yield what a finding says of each layer that it names."""
-    figures = found["figures"]
+    figures = finding["figures"]
     of_layer = figures.get("layers", {}) if isinstance(figures.get("layers"), Mapping) else {}
-    for name in found["layers"]:
+    for name in finding["layers"]:
         row = of_layer.get(name, {})
         match figures.get("cause"):
             case "saturation":
@@ -138,7 +138,7 @@ _CLIPPING = {"mse_err": "mse ranges", "percentile_err": "percentile ranges"}
 def _best(
     row: Mapping[str, Any], ways: Mapping[str, str], *, otherwise: str = ""
 ) -> tuple[str, float | None]:
-    """The cure with the smallest error, and that error."""
+    """Return the cure with the smallest error, and that error."""
     known = [(row[key], what) for key, what in ways.items() if row.get(key) is not None]
     if not known:
         return otherwise or next(iter(ways.values()), ""), None
@@ -166,7 +166,7 @@ def skipped(findings: Findings) -> list[Json]:
 
 
 def _reason(text: str) -> str:
-    """'a → b: /block/Add (Add) mixes …' → 'Add mixes …': without names of layers."""
+    """Return a reason without names of layers: 'a → b: /x/Add (Add) mixes …' → 'Add mixes …'."""
     reason = plain(text).partition(": ")[2] or plain(text)
-    found = re.fullmatch(r"\S+ \((\w+)\) (.*)", reason)
-    return f"{found[1]} {found[2]}" if found else reason
+    match = re.fullmatch(r"\S+ \((\w+)\) (.*)", reason)
+    return f"{match[1]} {match[2]}" if match else reason

@@ -1,4 +1,4 @@
-"""What `seqto tune --dry-run` says: layers, choices, an estimate of time and disk."""
+"""Text of `seqto tune --dry-run`: layers, choices, an estimate of time and disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from seqto.calibration.gram import columns_of
 from seqto.data.store import SampleStore
 from seqto.errors import DeviceError, ModelError
-from seqto.execution.local.first_run import refuse_endless
+from seqto.execution.local.first_run import refuse_endless, refuse_endless_bundle
 from seqto.files import temporary_folder
 from seqto.model import compare as model_compare
 from seqto.model import prepare as model_prepare
@@ -153,7 +153,7 @@ def expected_memory(model_bytes: int, workers: int) -> float:
 
 
 def _expected_work(setup: RunSetup, menu: Choices, *, sample_s: float) -> tuple[int, float]:
-    """Trials, and seconds of trials and probes on all workers."""
+    """Return trials, and seconds of trials and probes on all workers."""
     settings = setup.settings
     stepwise = Need.WIDE_CHOICES not in setup.strategy.needs
     trials = len(menu) if stepwise else 60
@@ -173,6 +173,7 @@ def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[floa
     """Measure one sample: seconds in the float model, bytes on disk."""
     inputs = prepared.inputs if setup.wiring is None else (SEQUENCE,)
     batch = inputs[0].shape[0] or 1
+    files = {name: Path(path) for name, path in setup.fetched.components.items()}
     with temporary_folder("seqto-") as scratch:
         store = SampleStore.build(
             fed_data(setup.data, inputs, settings=setup.settings, fetched=setup.fetched),
@@ -182,17 +183,9 @@ def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[floa
             preprocess=setup.preprocess,
         )
         feeds = store.batch(CALIBRATION, 0, batch)
-        if setup.wiring is None:
-            refuse_endless(
-                [Path(setup.fetched.path)],
-                scratch,
-                split=CALIBRATION,
-                rows=batch,
-                timeout_s=setup.settings.device.timeout_s,
-            )
+        _refuse_endless(setup, files, scratch, batch=batch)
         size = sum(f.stat().st_size for f in scratch.rglob("*") if f.is_file())
     # by its path: it may have external data beside it
-    files = {name: Path(path) for name, path in setup.fetched.components.items()}
     device = device_for(setup.device, setup.wiring)
     opened = device.open(files or Path(setup.fetched.path), threads=1)
     with contextlib.closing(opened) as session:
@@ -204,3 +197,17 @@ def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[floa
         session.run(feeds)
         seconds = time.perf_counter() - began
     return seconds / batch, size / feeds.rows
+
+
+def _refuse_endless(
+    setup: RunSetup, components: Mapping[str, Path], samples: Path, *, batch: int
+) -> None:
+    """Refuse a model, or a bundle, that gives no answer within the time limit of a worker."""
+    limit_s = setup.settings.device.timeout_s
+    if setup.wiring is not None:
+        refuse_endless_bundle(
+            components, setup.wiring, samples, split=CALIBRATION, timeout_s=limit_s
+        )
+        return
+    model = Path(setup.fetched.path)
+    refuse_endless([model], samples, split=CALIBRATION, rows=batch, timeout_s=limit_s)

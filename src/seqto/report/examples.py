@@ -39,11 +39,11 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 def section(report: Mapping[str, Any]) -> str:
     """Return the section, or nothing where the run has no examples."""
-    found = report.get("examples")
-    if not isinstance(found, Mapping) or not found.get("samples"):
+    examples = report.get("examples")
+    if not isinstance(examples, Mapping) or not examples.get("samples"):
         return ""
-    most = MOST_LONG if found["samples"][0].get("form") == NEXT else len(found["samples"])
-    drawn = [figure(i, sample, report) for i, sample in enumerate(found["samples"][:most])]
+    most = MOST_LONG if examples["samples"][0].get("form") == NEXT else len(examples["samples"])
+    drawn = [figure(i, sample, report) for i, sample in enumerate(examples["samples"][:most])]
     figures = "\n".join(text for text in drawn if text)
     if not figures:
         return ""
@@ -54,8 +54,8 @@ def section(report: Mapping[str, Any]) -> str:
         '<section id="examples" aria-labelledby="h-examples">\n'
         '  <h2 id="h-examples">What changed</h2>\n'
         f'  <p class="hint">Held-out samples {which} in trial '
-        f"{int(found['trial'])}: the float model's answer on the left, the recommended model's on "
-        f"the right.{_reading(found['samples'])}</p>\n"
+        f"{int(examples['trial'])}: the float model's answer on the left, the recommended model's "
+        f"on the right.{_reading(examples['samples'])}</p>\n"
         f'  <div class="examples">\n{figures}\n  </div>\n</section>\n'
     )
 
@@ -108,16 +108,16 @@ def _is_one_answer(report: Mapping[str, Any]) -> bool:
 
 def _boxes(number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
     height, width = (_positive(side) for side in sample["size"])
-    found = [_table(sample[side]) for side in SIDES]
-    pairs = match_boxes(*found, match=SAME_BOX)
-    matched = [{pair[place] for pair in pairs} for place in (0, 1)]
+    tables = [_table(sample[side]) for side in SIDES]
+    pairs = match_boxes(*tables, match=SAME_BOX)
+    matched = [{pair[model] for pair in pairs} for model in (0, 1)]
     drawn = []
-    for place, boxes in enumerate(found):
+    for model, boxes in enumerate(tables):
         shapes = [
-            _box(boxes, k, same=k in matched[place], unit=max(height, width))
+            _box(boxes, k, same=k in matched[model], unit=max(height, width))
             for k in range(len(boxes))
         ]
-        drawn.append(_svg(number, sample, (height, width), "".join(shapes), first=place == 0))
+        drawn.append(_svg(number, sample, (height, width), "".join(shapes), first=model == 0))
     return drawn[0], drawn[1]
 
 
@@ -142,7 +142,7 @@ def _box(boxes: Boxes, k: int, *, same: bool, unit: float) -> str:
 
 def _mask(number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
     drawn = []
-    for place, side in enumerate(SIDES):
+    for position, side in enumerate(SIDES):
         pixels = mask_pixels(dict(sample[side]))
         height, width = pixels.shape
         overlay = base64.b64encode(_png(_coloured(pixels))).decode()
@@ -150,7 +150,7 @@ def _mask(number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
             f'<image href="data:image/png;base64,{overlay}" width="{width}" height="{height}" '
             'preserveAspectRatio="none"/>'
         )
-        drawn.append(_svg(number, sample, (height, width), shape, first=place == 0))
+        drawn.append(_svg(number, sample, (height, width), shape, first=position == 0))
     return drawn[0], drawn[1]
 
 
@@ -175,7 +175,7 @@ def _text(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _next(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
-    """Each place of a text with what was read before it, and one model's next token, marked."""
+    """Return each place of a text, after what was read before it, with one model's next token."""
     sides: list[str] = []
     for side in SIDES:
         rows = [
@@ -191,18 +191,18 @@ def _next(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _words(text: Any) -> str:
-    """Text on one line whose spaces at the ends are kept: they are part of a token."""
+    """Return text on one line whose spaces at the ends are kept: they are part of a token."""
     return html.escape(plain(re.sub(r"\s", " ", str(text))))
 
 
 def _neighbour(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
-    """The nearest text by each model, with its cosine."""
-    found = []
+    """Return the nearest text by each model, with its cosine."""
+    cells = []
     for side in SIDES:
         text = html.escape(shorten(plain(str(sample[side]["text"])), MOST_INPUT))
         cosine = float(sample[side]["cosine"])
-        found.append(f'<p dir="auto">{text}</p><small>cosine {cosine:.3f}</small>')
-    return found[0], found[1]
+        cells.append(f'<p dir="auto">{text}</p><small>cosine {cosine:.3f}</small>')
+    return cells[0], cells[1]
 
 
 FORMS: Mapping[str, Callable[[int, Mapping[str, Any]], tuple[str, str]]] = {
@@ -220,18 +220,18 @@ FORMS: Mapping[str, Callable[[int, Mapping[str, Any]], tuple[str, str]]] = {
 def _svg(
     number: int, sample: Mapping[str, Any], size: tuple[float, float], shapes: str, *, first: bool
 ) -> str:
-    """A drawing over the sample's picture, which is embedded once and used twice."""
+    """Return a drawing over the sample's picture, which is embedded once and used twice."""
     height, width = size
     picture = _picture(sample)
-    place = f"example-{number}"
+    image_id = f"example-{number}"
     below = ""
     if picture and first:
         below = (
-            f'<image id="{place}" href="{picture}" width="{width:g}" height="{height:g}" '
+            f'<image id="{image_id}" href="{picture}" width="{width:g}" height="{height:g}" '
             'preserveAspectRatio="none"/>'
         )
     elif picture:
-        below = f'<use href="#{place}"/>'
+        below = f'<use href="#{image_id}"/>'
     return f'<svg viewBox="0 0 {width:g} {height:g}" role="img">{below}{shapes}</svg>'
 
 
@@ -250,7 +250,7 @@ def _positive(value: Any) -> float:
 
 
 def _coloured(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Class numbers as half-transparent colours; 0 is clear."""
+    """Return class numbers as half-transparent colours; 0 is clear."""
     table = np.zeros((256, 4), np.uint8)
     for k in range(1, 256):
         table[k] = (*COLOURS[(k - 1) % len(COLOURS)], 140)
@@ -258,7 +258,7 @@ def _coloured(mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:
-    """A PNG file of H×W×4 pixels."""
+    """Return a PNG file of H×W×4 pixels."""
     height, width, _ = pixels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
 
@@ -272,9 +272,9 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
     return start + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
-def shown_examples(number: int | None, found: Mapping[int, Any]) -> Json | None:
+def shown_examples(number: int | None, by_trial: Mapping[int, Any]) -> Json | None:
     """Return the examples of the recommended trial for a report; None where there are none."""
-    event = found.get(number) if number is not None else None
+    event = by_trial.get(number) if number is not None else None
     if event is None:
         return None
     return {"trial": event.number, "split": event.split, "samples": list(event.examples)}

@@ -13,12 +13,12 @@ Report = Mapping[str, Any]
 
 
 def device_names(report: Report) -> list[str]:
-    """The devices of a run in the order of its settings; none where there is one."""
+    """Return the devices of a run in the order of its settings; none where there is one."""
     return [one["name"] for one in report["device"].get("devices", ())]
 
 
 def fleet_table(report: Report) -> list[list[str]]:
-    """Rows of text: the heads, then one row a pick; no rows where there is one device."""
+    """Return rows of text: the heads, then one row a pick; no rows where there is one device."""
     names = device_names(report)
     rows = [["pick", "size", *names]]
     for row in report["picks"]:
@@ -30,7 +30,7 @@ def fleet_table(report: Report) -> list[list[str]]:
 
 
 def device_cell(figures: Mapping[str, Any] | None) -> str:
-    """'0.3 %, 0.53×': changed answers, held-out where they were measured, and time."""
+    """Return '0.3 %, 0.53×': changed answers, held-out where they were measured, and time."""
     if figures is None:
         return "–"
     loss = figures["held_out"] or figures["loss"]

@@ -80,7 +80,7 @@ def write_page(
 
 
 def render(report: Mapping[str, Any], *, folder: str, live: bool = False) -> str:
-    """The whole page as text; `folder` is what the export command names."""
+    """Return the whole page as text; `folder` is what the export command names."""
     scripts = [_asset(name) for name in _LIBRARIES] + [_own_script()]
     name = html.escape(wording.model_name(report))
     values = {
@@ -95,19 +95,22 @@ def render(report: Mapping[str, Any], *, folder: str, live: bool = False) -> str
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     # one pass, so that a name which looks like a placeholder is not filled in turn
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: values[found[1]], _asset("page.html"))
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: values[match[1]], _asset("page.html"))
 
 
 def embed(value: object) -> str:
-    """JSON that can stand inside a script element whatever its texts say."""
+    """Return JSON that can stand inside a script element whatever its texts say."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # a lone surrogate is legal in JSON but not in a UTF-8 file
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return re.sub("[<>&\u2028\u2029]", lambda found: _ESCAPES[found[0]], text)
+    return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)
 
 
 def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
-    """The report as the page wants it: plans as one sign a layer, else 500 of them weigh 10 MB."""
+    """Return the report as the page wants it.
+
+    Plans are one sign a layer, else 500 of them weigh 10 MB.
+    """
     layers = report["model"]["layers"]
     extra = columns(report, Place.PAGE)
     trials, left_out = shown_trials(report)
@@ -180,32 +183,32 @@ def shown_trials(report: Mapping[str, Any]) -> tuple[list[Json], list[str]]:
 
 
 def _layer(row: Mapping[str, Any], index: int) -> Json:
-    kept = ("name", "op_type", "inputs", "parameters", "depthwise", "quantizable", "rank")
+    fields = ("name", "op_type", "inputs", "parameters", "depthwise", "quantizable", "rank")
     errors = ("qdq_err", "xmodel_err", "damage")
-    return {"index": index, **{k: row[k] for k in kept}, **{k: _short(row[k]) for k in errors}}
+    return {"index": index, **{k: row[k] for k in fields}, **{k: _short(row[k]) for k in errors}}
 
 
 def _trial(trial: Mapping[str, Any], layers: list[Json], places: Mapping[str, int]) -> Json:
     plan = trial["plan"]
-    kept = (
+    fields = (
         "number", "key", "transforms", "loss", "accuracy", "baseline_accuracy", "stopped_early",
         "report_split", "size_bytes", "sha256", "latency_ms", "speed", "error", "seconds", "note",
         "same_as",
     )  # fmt: skip
     return {
-        **{k: trial[k] for k in kept},
+        **{k: trial[k] for k in fields},
         "loss": _figures(trial["loss"]),
         "latency_ms": _figures(trial["latency_ms"]),
         "times": wording.both_ms(trial["latency_ms"]) if trial["latency_ms"] else "",
         "kept": len(trial["excluded"]),
-        "on_devices": {name: device_cell(found) for name, found in trial["devices"].items()},
+        "on_devices": {name: device_cell(figures) for name, figures in trial["devices"].items()},
         "objectives": _figures(trial["objectives"]),
         "plan": "".join(chr(_PLAN_BASE + places[plan.get(row["name"], "fp32")]) for row in layers),
     }
 
 
 def _cells(report: Mapping[str, Any], trial: Json, extra: list[Column]) -> Json:
-    """Value and text of each column that the page does not draw itself."""
+    """Return value and text of each column that the page does not draw itself."""
     row = Row(report, trial)
     return {c.name: [_short(c.value(row)), c.text_in(Place.PAGE, row)] for c in extra}
 
@@ -224,12 +227,12 @@ def _profile(profile: Mapping[str, Any], layers: list[Json]) -> Json:
 
 
 def _short(value: Any) -> Any:
-    """Six digits are more than any chart shows; report.json has them all."""
+    """Return a figure with six digits, more than any chart shows; report.json has them all."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _rounded(value: Any) -> Any:
-    """All figures of nested JSON with as many digits as a page shows."""
+    """Return all figures of nested JSON with as many digits as a page shows."""
     if isinstance(value, Mapping):
         return {k: _rounded(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -268,7 +271,7 @@ def _policy(scripts: list[str], *, live: bool) -> str:
 
 
 def render_index(rows: list[Json], *, folder: str, live: bool = True) -> str:
-    """The list of runs in a folder; each row has href, name, status, trials and sentence."""
+    """Return the list of runs in a folder; each row has href, name, status, trials and sentence."""
     again = "<meta http-equiv='refresh' content='5'>" if live else ""
     heads = "".join(f"<th scope='col'>{h}</th>" for h in ("run", "status", "trials", "result"))
     body = "".join(

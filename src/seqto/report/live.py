@@ -47,43 +47,43 @@ _HTML, _JSON, _TEXT = "text/html", "application/json", "text/plain"
 
 @dataclass(slots=True)
 class Runs:
-    """The runs below a folder, and what was last made of each; safe for several threads."""
+    """The runs below a folder, and the last answers about each; safe for several threads."""
 
     folder: Path
-    _made: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
+    _answers: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self) -> dict[str, Path]:
         """Name to run folder; "" is the folder itself. Links that lead outside do not count."""
         root = self.folder.resolve()
-        found: dict[str, Path] = {}
-        for place, folders, files in os.walk(root):
-            here = Path(place)
+        runs: dict[str, Path] = {}
+        for parent, folders, files in os.walk(root):
+            here = Path(parent)
             depth = len(here.relative_to(root).parts)
             folders[:] = (
                 sorted(f for f in folders if not f.startswith(".")) if depth < DEPTH else []
             )
             if JOURNAL in files and (here / JOURNAL).resolve().parent == here:
-                found["/".join(here.relative_to(root).parts)] = here
+                runs["/".join(here.relative_to(root).parts)] = here
                 folders.clear()  # a run folder holds no other runs
-            if len(found) >= MOST_RUNS:
+            if len(runs) >= MOST_RUNS:
                 break
-        return found
+        return runs
 
     def tag(self, run: Path) -> str:
-        """Changes whenever the journal does; asks the file system only."""
+        """Return a tag that changes whenever the journal does; it asks the file system only."""
         stat = (run / JOURNAL).stat()
         return f'"{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns:x}"'
 
-    def made(self, name: str, run: Path, *, kind: str) -> tuple[str, bytes]:
-        """Tag and content of one answer, made again only after the journal has grown."""
+    def answer(self, name: str, run: Path, *, kind: str) -> tuple[str, bytes]:
+        """Return tag and content of one answer, made again only after the journal has grown."""
         with self._lock:
             # the tag is taken first: what is read may be newer than it says, never older
             tag = self.tag(run)
-            known = self._made.get((name, kind))
+            known = self._answers.get((name, kind))
             if known is None or known[0] != tag:
                 known = (tag, self._make(name, run, kind))
-                self._made[name, kind] = known
+                self._answers[name, kind] = known
             return known
 
     def _make(self, name: str, run: Path, kind: str) -> bytes:
@@ -98,11 +98,11 @@ class Runs:
         return html_page.embed(report).encode()
 
     def index(self) -> bytes:
-        """The list of runs; one that cannot be read is shown with its reason."""
+        """Return the list of runs; one that cannot be read is shown with its reason."""
         rows = []
         for name, run in self.find().items():
             try:
-                rows.append(json.loads(self.made(name, run, kind="row")[1]))
+                rows.append(json.loads(self.answer(name, run, kind="row")[1]))
             except (SeqtoError, OSError) as error:
                 rows.append({**_place(name), "status": "?", "trials": 0, "sentence": str(error)})
         return utf8(html_page.render_index(rows, folder=os.fspath(self.folder)))
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST  # noqa: N815
 
     def log_message(self, format: str, *args: object) -> None:
-        """A library does not print."""
+        """Print nothing: a library does not."""
 
     def _answer(self) -> None:
         if not self._host_is_ours():
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("If-None-Match") == self.runs.tag(runs[name]):
             self._send(HTTPStatus.NOT_MODIFIED, b"", _JSON, tag=self.headers["If-None-Match"])
             return
-        tag, content = self.runs.made(name, runs[name], kind=kind)
+        tag, content = self.runs.answer(name, runs[name], kind=kind)
         self._send(HTTPStatus.OK, content, _HTML if kind == "page" else _JSON, tag=tag)
 
     def _host_is_ours(self) -> bool:
@@ -223,7 +223,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 32
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """To the log, not to the terminal; a connection that breaks is the browser's business."""
+        """Write to the log, not to the terminal; a broken connection is the browser's business."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             _LOG.exception("a request to the live view failed")
 
@@ -241,7 +241,7 @@ class LiveView:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until somebody ends it; Ctrl-C gets through."""
+        """Wait until somebody ends the server; Ctrl-C gets through."""
         self._thread.join()
 
     def shutdown(self) -> None:
@@ -252,7 +252,7 @@ class LiveView:
 
 
 def make_server(folder: str | os.PathLike[str], *, port: int = 0) -> ThreadingHTTPServer:
-    """A server that is bound but not yet answering; port 0 takes a free one.
+    """Return a server that is bound but not yet answering; port 0 takes a free one.
 
     The folder need not be there yet: `tune --serve` opens the page before its first trial.
     """

@@ -27,13 +27,13 @@ MOST_NAMES = 8  # of layers kept float
 
 
 def escape(text: object, *, width: int = 80) -> str:
-    """A stranger's text as Markdown shows it literally, on one line.
+    """Return a stranger's text as Markdown shows it literally, on one line.
 
     Numeric references instead of backslashes: they hold inside tables, where `\\|` differs from
     renderer to renderer, and leave neither links nor mentions behind.
     """
     short = shortened(text, width)
-    return _ACTIVE.sub(lambda found: f"&#{ord(found[1])};", short)
+    return _ACTIVE.sub(lambda match: f"&#{ord(match[1])};", short)
 
 
 def summary(report: Mapping[str, Any], *, folder: str = "DIR", picture: str | None = None) -> str:
@@ -62,9 +62,13 @@ def summary(report: Mapping[str, Any], *, folder: str = "DIR", picture: str | No
     ]
     if report["portability_cost"]:
         lines += [f"- {escape(report['portability_cost'], width=400)}"]
-    told = report["warnings"][:MOST_WARNINGS]
-    lines += ["", *(f"- ⚠️ {escape(warning, width=400)}" for warning in told)] if told else []
-    more = len(report["warnings"]) - len(told)
+    shown_warnings = report["warnings"][:MOST_WARNINGS]
+    lines += (
+        ["", *(f"- ⚠️ {escape(warning, width=400)}" for warning in shown_warnings)]
+        if shown_warnings
+        else []
+    )
+    more = len(report["warnings"]) - len(shown_warnings)
     lines += [f"- ⚠️ and {more} more on the page"] if more else []
     if report["recommended"]:
         # a fence longer than any run of backticks inside cannot be closed by a folder's name
@@ -76,7 +80,7 @@ def summary(report: Mapping[str, Any], *, folder: str = "DIR", picture: str | No
 
 
 def _link(address: str) -> str:
-    """An address that cannot end its angle brackets or its line."""
+    """Return an address that cannot end its angle brackets or its line."""
     return "".join(f"%{ord(c):02X}" if c in "<>\\\r\n\t " else c for c in plain(address))
 
 

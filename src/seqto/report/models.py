@@ -27,8 +27,8 @@ def save_recommended(
         if _name(number) not in chosen:
             own.remove(_name(number), known=trial.sha256)
     for name in list(own.files):
-        found = _MODEL.fullmatch(name)
-        if found and _name(int(found[1])) not in chosen:
+        match = _MODEL.fullmatch(name)
+        if match and _name(int(match[1])) not in chosen:
             own.remove(name)
     for name, trial in chosen.items():
         if own.sha256(name) == trial.sha256:

@@ -79,7 +79,7 @@ def small_front(report: Report) -> str:
     sizes = [t["size_bytes"] for t in trials]
     low, high = min(sizes), max(sizes)
 
-    def place(trial: Json) -> tuple[float, float]:
+    def point_of(trial: Json) -> tuple[float, float]:
         share = (trial["size_bytes"] - low) / (high - low) if high > low else 0.5
         x = LEFT + share * (WIDTH - LEFT - RIGHT)
         y = HEIGHT - BOTTOM - trial["loss"]["value"] / most_loss * (HEIGHT - BOTTOM - TOP)
@@ -87,7 +87,7 @@ def small_front(report: Report) -> str:
 
     marks = []
     for trial in sorted(trials, key=lambda t: t["number"] in on_front):
-        x, y = place(trial)
+        x, y = point_of(trial)
         front = trial["number"] in on_front
         marks.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{4 if front else 2.5}" '
@@ -97,7 +97,7 @@ def small_front(report: Report) -> str:
         )
     best = wording.recommended_trial(report)
     if best is not None and best["loss"]:
-        x, y = place(best)
+        x, y = point_of(best)
         marks.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7" fill="none" stroke="{plots.RED}" '
             'stroke-width="2"/>'

@@ -97,7 +97,7 @@ def question(report: Report, pick: str, trial: Json | None = None) -> str:
 
 
 def _within(report: Report, trial: Json | None) -> str:
-    """'within 2.5 % changed answers', as far as that is true of the trial.
+    """Return 'within 2.5 % changed answers', as far as that is true of the trial.
 
     Trials are picked by the samples of the search; on held-out ones they may lose more.
     """
@@ -121,8 +121,9 @@ def _listed(report: Report) -> str:
 def given_up(
     report: Report, trial: Json, shown: Sequence[Json], titles: Mapping[int, Sequence[str]]
 ) -> str:
-    """'0.6 points more changed answers than drop-in for 0.7 MB less'; against float for the best.
+    """Return '0.6 points more changed answers than drop-in for 0.7 MB less'.
 
+    The best one is compared with float.
     Empty where a figure is missing.
     """
     noun = wording.changed_noun(report)

@@ -78,19 +78,19 @@ NAMES = ("layer_errors", "objectives", "front")
 
 def write_plots(folder: str | Path, report: Report, *, write: Writer = write_file) -> list[Path]:
     """Draw what the report has figures for into `folder`; returns the files made."""
-    made = []
+    written = []
     for name in NAMES:
         for kind in ("png", "svg"):
             content = draw(report, name, kind=kind)
             if content is not None:
                 path = Path(folder) / f"{name}.{kind}"
                 write(path, content)
-                made.append(path)
-    return made
+                written.append(path)
+    return written
 
 
 def draw(report: Report, name: str, *, kind: str = "png") -> bytes | None:
-    """One plot as PNG (200 dpi) or SVG, or None when there is nothing to draw yet."""
+    """Return one plot as PNG (200 dpi) or SVG, or None when there is nothing to draw yet."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -222,11 +222,11 @@ def _pick_lines(axes: Axes, report: Report) -> None:
         if trial is not None:
             title = f"{row['title']} (trial {row['trial']})"
             titles.setdefault(len(trial["excluded"]), []).append(title)
-    for kept, names in titles.items():
-        axes.axvline(kept, color="#333333", lw=1.0, ls=(0, (5, 2)), zorder=1)
+    for float_count, names in titles.items():
+        axes.axvline(float_count, color="#333333", lw=1.0, ls=(0, (5, 2)), zorder=1)
         axes.annotate(
-            ", ".join(names), (kept, 101), xytext=(3, 0), textcoords="offset points", fontsize=6.5,
-            rotation=90, va="top", ha="left", zorder=5,
+            ", ".join(names), (float_count, 101), xytext=(3, 0), textcoords="offset points",
+            fontsize=6.5, rotation=90, va="top", ha="left", zorder=5,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
         )  # fmt: skip
 
@@ -288,7 +288,7 @@ def _dots(axes: Axes, trials: Sequence[Json], *, color: str, label: str, order: 
 
 
 def _steps(axes: Axes, trials: Sequence[Json]) -> None:
-    """The front in these two objectives: what is reachable lies above and right of the steps."""
+    """Draw the front in these two objectives: what is reachable lies above and right of it."""
     ordered = sorted((t["size_bytes"] / 1e6, 100 * t["loss"]["value"]) for t in trials)
     xs: list[float] = []
     ys: list[float] = []
@@ -311,25 +311,25 @@ def _marks(axes: Axes, report: Report) -> None:
     ):
         trial = wording.trial_of(report, number)
         if trial is not None and trial["loss"] is not None:
-            place = (trial["size_bytes"] / 1e6, 100 * trial["loss"]["value"])
-            _mark(axes, place, marker, color=color, label=f"{label} (trial {number})")
+            point = (trial["size_bytes"] / 1e6, 100 * trial["loss"]["value"])
+            _mark(axes, point, marker, color=color, label=f"{label} (trial {number})")
     for row in report["picks"]:
         trial = wording.trial_of(report, row["trial"])
         if row["shown"] and trial is not None and trial["loss"] is not None:
-            place = (trial["size_bytes"] / 1e6, 100 * trial["loss"]["value"])
+            point = (trial["size_bytes"] / 1e6, 100 * trial["loss"]["value"])
             axes.annotate(
-                row["title"], place, xytext=(6, 5), textcoords="offset points", fontsize=7,
+                row["title"], point, xytext=(6, 5), textcoords="offset points", fontsize=7,
                 zorder=8, annotation_clip=True,
             )  # fmt: skip
 
 
-def _mark(axes: Axes, place: tuple[float, float], marker: str, *, color: str, label: str) -> None:
+def _mark(axes: Axes, point: tuple[float, float], marker: str, *, color: str, label: str) -> None:
     """Draw a sign; one that lies beyond the frame stands at its edge, with its figures."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    x, y = min(max(place[0], left), right), min(max(place[1], bottom), top)
+    x, y = min(max(point[0], left), right), min(max(point[1], bottom), top)
     figures = []
-    figures += [f"{place[0]:.2f} MB"] if x != place[0] else []
-    figures += [f"{place[1]:.1f} %"] if y != place[1] else []
+    figures += [f"{point[0]:.2f} MB"] if x != point[0] else []
+    figures += [f"{point[1]:.1f} %"] if y != point[1] else []
     axes.plot(
         [x], [y], marker, color=color, ms=13 if marker == "*" else 7, mec="black", mew=0.7,
         zorder=7, ls="", clip_on=False, label=f"{label}{': ' * bool(figures)}{', '.join(figures)}",

@@ -1,4 +1,4 @@
-"""Where a trial's answers hold: on every kind of CPU, or on the kind that it was measured on."""
+"""Portability of a trial: its answers hold on every CPU, or on the kind it was measured on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def holds(layers: Sequence[str] | None) -> str:
 
 
 def of_layers(layers: Sequence[str]) -> str:
-    """'14 layers may saturate on CPUs without VNNI (conv1, conv2, …)'."""
+    """Return '14 layers may saturate on CPUs without VNNI (conv1, conv2, …)'."""
     if not layers:
         return EVERYWHERE
     count = layers_text(layers)
@@ -36,7 +36,7 @@ def of_layers(layers: Sequence[str]) -> str:
 
 
 def pick_lines(report: Report) -> list[tuple[str, str]]:
-    """(picks, where they hold): the shown picks, those of one sentence together."""
+    """Return (picks, where they hold): the shown picks, those of one sentence together."""
     titles: dict[str, list[str]] = {}
     for row in report["picks"]:
         if row["shown"] and row["holds"]:
@@ -76,7 +76,7 @@ def _times(ours: Json | None, theirs: Json | None) -> list[str]:
 
 
 def _rival(report: Report, portable: int | None) -> tuple[Any, str]:
-    """The trial that would be recommended if nothing had to be portable, and its name."""
+    """Return the trial that would be recommended if nothing had to be portable, and its name."""
     best = wording.best_pick(report)
     number = report["unconstrained"]
     title = f"trial {number}, the best that may saturate elsewhere"

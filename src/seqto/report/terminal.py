@@ -1,4 +1,4 @@
-"""What a run shows in a terminal: tables within 80 columns and a front drawn in characters.
+"""Output of a run in a terminal: tables within 80 columns and a front drawn in characters.
 
 Pure functions that return rich renderables or strings; whoever owns the console prints them
 (rich leaves out colours for NO_COLOR and when the output is no terminal).
@@ -25,7 +25,7 @@ Report = Mapping[str, Any]
 
 
 def summary(report: Report, *, folder: str) -> Group:
-    """All that the end of a run prints: sentence, table, front, warnings, next command."""
+    """Return all that the end of a run prints: sentence, table, front, warnings, next command."""
     from rich.console import Group
     from rich.text import Text
 
@@ -74,26 +74,26 @@ def _plain_table(rows: Sequence[Sequence[str]]) -> Table:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for place, head in enumerate(rows[0]):
-        table.add_column(Text(shorten(head, 24)), justify="right" if place else "left")
+    for column, head in enumerate(rows[0]):
+        table.add_column(Text(shorten(head, 24)), justify="right" if column else "left")
     for cells in rows[1:]:
         table.add_row(Text(cells[0].replace(", ", "\n")), *map(Text, cells[1:]))
     return table
 
 
 def shown_trials(report: Report) -> list[tuple[str, Json]]:
-    """Fully quantized, then the picks that are shown, each trial once with all its names."""
+    """Return fully quantized, then the picks that are shown, each trial once with all its names."""
     rows = [(row["trial"], row["title"]) for row in report["picks"] if row["shown"]]
     full = report["fully_quantized"]
     titles = dict([(full, "fully quantized"), *((n, t) for n, t in rows if n != full)])
     if full is not None and full in dict(rows):
         titles[full] = f"fully quantized, {dict(rows)[full]}"
-    found = [(title, wording.trial_of(report, number)) for number, title in titles.items()]
-    return [(title, trial) for title, trial in found if trial is not None]
+    titled = [(title, wording.trial_of(report, number)) for number, title in titles.items()]
+    return [(title, trial) for title, trial in titled if trial is not None]
 
 
 def summary_table(report: Report) -> Table:
-    """Float, fully quantized and the recommended trials."""
+    """Return a table of float, fully quantized and the recommended trials."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -123,7 +123,7 @@ def summary_table(report: Report) -> Table:
 
 
 def caption(report: Report) -> str:
-    """Whose samples the figures are of."""
+    """Return the sentence that says whose samples the figures are of."""
     trials = [t for t in report["trials"] if t["loss"] is not None]
     if not trials:
         return f"no trial measured yet ({report['status']})"
@@ -145,7 +145,10 @@ def _timed(report: Report) -> bool:
 
 
 def pick_lines(report: Report) -> list[tuple[str, str]]:
-    """The picks that are shown, each with its question and its price; then the others' names."""
+    """Return the picks that are shown, each with its question and its price.
+
+    Then the others' names.
+    """
     lines = []
     for row in report["picks"]:
         if row["shown"]:
@@ -156,7 +159,7 @@ def pick_lines(report: Report) -> list[tuple[str, str]]:
 
 
 def layers_table(report: Report, *, limit: int | None = None) -> Table:
-    """The layer analysis, worst first: errors and number of weights.
+    """Return the layer analysis, worst first: errors and number of weights.
 
     A column without any figure is left out; what remains fits 80 columns with whole words.
     """
@@ -194,7 +197,7 @@ def _figure(value: float | None) -> str:
 
 
 def runs_table(runs: Sequence[tuple[str, Report]], *, failed: Sequence[str] = ()) -> Table:
-    """One line a run, for several models in one call; `failed`: models without a run."""
+    """Return a table with a line for each run of one call; `failed`: models without a run."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -222,7 +225,7 @@ def runs_table(runs: Sequence[tuple[str, Report]], *, failed: Sequence[str] = ()
 def front_chart(
     report: Report, width: int = 78, *, height: int = 12, ascii_only: bool = False
 ) -> str:
-    """Loss over size in characters: the front, the others, and the recommended trial.
+    """Return loss over size in characters: the front, the others, and the recommended trial.
 
     Losses are drawn by their square roots: a few useless trials must not press the others flat.
     """
@@ -248,9 +251,9 @@ def front_chart(
         grid[row][column] = sign
 
     # later signs win a cell, so the more telling ones are drawn last
-    for sign, wanted in ((dot, None), (star, front), (pick, {chosen})):
+    for sign, drawn in ((dot, None), (star, front), (pick, {chosen})):
         for x, y, number in points:
-            if wanted is None or number in wanted:
+            if drawn is None or number in drawn:
                 put(x, y, sign)
     edge, corner, line = ("|", "+", "-") if ascii_only else ("│", "└", "─")
     lines = []

@@ -18,7 +18,10 @@ BAR = 14  # columns of a bar
 
 
 def diagnosis_summary(diagnosis: Diagnosis) -> Group:
-    """Steps as bars, the layers that matter, and one line for each cause; within 80 columns."""
+    """Return steps as bars, the layers that matter, and one line for each cause.
+
+    Within 80 columns.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -53,7 +56,7 @@ def _steps_table(diagnosis: Diagnosis) -> Any:
 
 
 def _bar(step: Mapping[str, Any], start: float) -> str:
-    """The step's place in the whole: what is cured already is left blank."""
+    """Return the step's place in the whole: what is cured already is left blank."""
     if not start:
         return ""
     ends = sorted((step["before"] / start, step["after"] / start))
@@ -93,7 +96,7 @@ def skipped_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def markdown_steps(diagnosis: Diagnosis | None) -> list[str]:
-    """A table of the steps, for a pull request; empty where there are none."""
+    """Return a table of the steps, for a pull request; empty where there are none."""
     if not diagnosis or not diagnosis["steps"]:
         return []
     lines = ["| where the error of the output comes from | costs | cure |", "| :-- | --: | :-- |"]

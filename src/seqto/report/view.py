@@ -87,8 +87,8 @@ def build_report(state: RunState) -> Json:
 def _diagnosis(findings: Sequence[Json]) -> Json | None:
     """Return the diagnosis; None where its figures are of another form: its sentences are shown."""
     try:
-        found = build_diagnosis(findings)
-        return found if found is None or _has_figures(found) else None
+        diagnosis = build_diagnosis(findings)
+        return diagnosis if diagnosis is None or _has_figures(diagnosis) else None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return None
 
@@ -166,7 +166,7 @@ def _layers(state: RunState, open_layers: Sequence[str]) -> list[Json]:
     ranking = {row.layer: row for row in state.analysis.ranking} if state.analysis else {}
     rows = []
     reads = _layer_inputs(state)
-    for place, layer in enumerate(state.header.layers if state.header else ()):
+    for position, layer in enumerate(state.header.layers if state.header else ()):
         error = ranking.get(layer.name)
         rows.append(
             {
@@ -176,7 +176,7 @@ def _layers(state: RunState, open_layers: Sequence[str]) -> list[Json]:
                 "parameters": layer.parameters,
                 "depthwise": layer.depthwise,
                 "output": layer.output,
-                "inputs": reads[place],
+                "inputs": reads[position],
                 "quantizable": layer.name in open_layers,
                 **{k: None if error is None else getattr(error, k) for k in _ERRORS},
             }
@@ -195,7 +195,7 @@ def _layer_inputs(state: RunState) -> list[list[int]]:
     count = len(layers)
     if given is not None and len(given) == count:
         return [[p for p in row if 0 <= p < i] for i, row in enumerate(given)]
-    makers = {layer.output: place for place, layer in enumerate(layers) if layer.nodes}
+    makers = {layer.output: position for position, layer in enumerate(layers) if layer.nodes}
     return [
         sorted({makers[name] for name in layer.inputs if makers.get(name, i) < i})
         for i, layer in enumerate(layers)
@@ -216,7 +216,7 @@ def _baseline(state: RunState) -> Json | None:
 
 
 def _float_accuracy(trials: Iterable[Trial]) -> dict[str, float]:
-    """By split, as measured beside a trial: the report split is run only at the end."""
+    """Return accuracy by split, as measured beside a trial: the report split is run at the end."""
     measured = [m for t in trials for m in t.measurements.values() if not m.stopped_early]
     scores = [(m.split, m.baseline_scores.get("accuracy")) for m in measured]
     return {split: value for split, value in scores if value is not None}
@@ -237,7 +237,7 @@ def _speed(latency: Latency | None) -> Json | None:
 
 
 def _measured(measurement: Measurement | None) -> Json:
-    """Loss and the task's figures on a split; null where they were not measured."""
+    """Return loss and the task's figures on a split; null where they were not measured."""
     names = ("accuracy", "baseline_accuracy", "top_k_loss", "kendall_tau")
     if measurement is None:
         empty: Json = {"scores": {}, "figures": {}, "baseline_scores": {}, "score_kinds": {}}
@@ -262,7 +262,7 @@ def _score_kinds(measurement: Measurement) -> Json:
 
 
 def _labelled(measurement: Measurement | None) -> Json | None:
-    """Scores on the labelled set, and the float model's; null where it was not measured."""
+    """Return scores on the labelled set, and the float model's; null where it was not measured."""
     if measurement is None:
         return None
     return {
@@ -275,7 +275,7 @@ def _labelled(measurement: Measurement | None) -> Json | None:
 
 
 def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
-    seen, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
+    evaluated, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
     plan = trial.plan.to_json()
     return {
         "number": trial.number,
@@ -283,9 +283,9 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "plan": plan["schemes"],
         "transforms": plan["transforms"],
         "excluded": kept_float(trial.plan, open_layers),
-        **_measured(seen),
-        "damage": None if seen is None else seen.damage,
-        "stopped_early": seen is not None and seen.stopped_early,
+        **_measured(evaluated),
+        "damage": None if evaluated is None else evaluated.damage,
+        "stopped_early": evaluated is not None and evaluated.stopped_early,
         "report_split": None if held_out is None else _measured(held_out),
         "labelled": _labelled(trial.measurements.get(LABELLED)),
         "objectives": {name: figure_of(trial, name, state.baseline) for name in OBJECTIVES},
@@ -304,10 +304,13 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
 
 
 def _by_device(trial: Trial) -> Json:
-    """Of a run on several devices: loss on both splits and latency of a trial, by device."""
-    seen, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
+    """Return loss on both splits and latency of a trial by device, of a run on several."""
+    evaluated, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
     names = dict.fromkeys(
-        [*(seen.devices if seen else ()), *(trial.latency.devices if trial.latency else ())]
+        [
+            *(evaluated.devices if evaluated else ()),
+            *(trial.latency.devices if trial.latency else ()),
+        ]
     )
 
     def loss_of(measured: Measurement | None, name: str) -> Json | None:
@@ -316,7 +319,7 @@ def _by_device(trial: Trial) -> Json:
 
     return {
         name: {
-            "loss": loss_of(seen, name),
+            "loss": loss_of(evaluated, name),
             "held_out": loss_of(held_out, name),
             "latency_ms": _latency(trial.latency.devices.get(name) if trial.latency else None),
         }
@@ -325,7 +328,7 @@ def _by_device(trial: Trial) -> Json:
 
 
 def _with_copies(trials: Sequence[Trial]) -> list[Trial]:
-    """A trial that is byte for byte an earlier one has that one's figures."""
+    """Return the trials; one that is byte for byte an earlier one has that one's figures."""
     by_number = {t.number: t for t in trials}
     shown = []
     for trial in trials:
@@ -340,7 +343,7 @@ def _with_copies(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity (a lossless layer's SQNR): such figures are null."""
+    """Return figures with null for infinity (a lossless layer's SQNR), which JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What a reader must know before trusting the figures."""
+"""Warnings that a reader must know before trusting the figures."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ from seqto.text import percent, plain, shorten
 
 def warnings(report: Mapping[str, Any]) -> list[str]:
     """Return what a reader must know before trusting the figures, one sentence each."""
-    found = []
+    sentences = []
     if is_random(report):
-        found.append(
+        sentences.append(
             "The inputs were random numbers, not real samples: "
             "losses only say how far outputs move, not how good the answers are."
         )
     guess = task_guess(report)
     if guess and report["settings"].get("task", {}).get("kind") != "classification":
-        found.append(f"{guess}.")
-    found += [
+        sentences.append(f"{guess}.")
+    sentences += [
         f["message"] for f in report["findings"] if f["kind"] in (events.TASK, events.OBJECTIVES)
     ]
     start = [f["message"].rstrip(".") for f in report["findings"] if f["kind"] == WARM_START]
     if start:
         source = report["settings"].get("search", {}).get("warm_start")
-        found.append(f"Started from {plain(source or 'an earlier run')}: {'; '.join(start)}.")
+        sentences.append(f"Started from {plain(source or 'an earlier run')}: {'; '.join(start)}.")
     missing = [OBJECTIVES[n].label for n in report["objectives"] if n not in report["ranked_by"]]
     if missing and report["ranked_by"] and report["status"] != "running":
-        found.append(
+        sentences.append(
             f"No trial has a figure for {' and '.join(missing)}: the front and the "
             "recommendation leave it out."
         )
-    found += _beyond_tolerance(report)
-    found += _slower(report)
-    found += _held_out_differs(report)
+    sentences += _beyond_tolerance(report)
+    sentences += _slower(report)
+    sentences += _held_out_differs(report)
     unreadable = report["data"].get("unreadable") or []
     if unreadable:
         names = ", ".join(shorten(n, 40) for n in unreadable[:3])
         more = f" and {len(unreadable) - 3} more" if len(unreadable) > 3 else ""
         count = "1 sample" if len(unreadable) == 1 else f"{len(unreadable)} samples"
-        found.append(f"{count} could not be read: {names}{more}.")
-    found += _truncated(report["data"])
-    found += [_failed_step(failure) for failure in report["failures"]]
+        sentences.append(f"{count} could not be read: {names}{more}.")
+    sentences += _truncated(report["data"])
+    sentences += [_failed_step(failure) for failure in report["failures"]]
     failed = report["counts"]["failed"]
     if failed:
         total = report["counts"]["trials"]
-        found.append(f"{failed} of {total} trials failed; each is listed with its error.")
-    return found
+        sentences.append(f"{failed} of {total} trials failed; each is listed with its error.")
+    return sentences
 
 
 def _truncated(data: Mapping[str, Any]) -> list[str]:
-    """'3 of 60 texts were cut to 128 tokens, by 41 in all (data.tokenizer.max_length).'."""
+    """Return '3 of 60 texts were cut to 128 tokens, by 41 in all (data.tokenizer.max_length).'."""
     cut = data.get("truncated") or {}
     if not cut.get("samples"):
         return []
@@ -80,7 +80,7 @@ def _truncated(data: Mapping[str, Any]) -> list[str]:
 
 
 def _failed_step(step: Mapping[str, Any]) -> str:
-    """'Timing of trial 3 failed (load): no kernel for it; it is not tried again.'."""
+    """Return 'Timing of trial 3 failed (load): no kernel for it; it is not tried again.'."""
     what = {
         "batch": "The choice of a batch",
         "timing": "Timing",
@@ -111,7 +111,7 @@ def _beyond_tolerance(report: Mapping[str, Any]) -> list[str]:
 
 
 def _slower(report: Mapping[str, Any]) -> list[str]:
-    found = []
+    sentences = []
     numbers = {"fully quantized": report["fully_quantized"]}
     best = best_pick(report)
     if best is not None:
@@ -125,11 +125,11 @@ def _slower(report: Mapping[str, Any]) -> list[str]:
         # only when the whole interval is above one: a busy machine alone must not warn
         if speed_of(latency) is Speed.SLOWER:
             said.add(number)
-            found.append(
+            sentences.append(
                 f"The {what} model, trial {number}, is slower than float on this device: "
                 f"{latency['ratio']:.2f} × its latency{_spread(latency)}, {both_ms(latency)}."
             )
-    return found
+    return sentences
 
 
 def _spread(latency: Mapping[str, Any]) -> str:

@@ -20,9 +20,9 @@ LEAST_SOURCE = 0.01  # of the error: a smaller share is left to the page
 
 
 def trial_of(report: Mapping[str, Any], number: int | None) -> Json | None:
-    """The trial with a number, or None."""
-    found: Json | None = next((t for t in report["trials"] if t["number"] == number), None)
-    return found
+    """Return the trial with a number, or None."""
+    trial: Json | None = next((t for t in report["trials"] if t["number"] == number), None)
+    return trial
 
 
 def best_pick(report: Mapping[str, Any]) -> str | None:
@@ -42,7 +42,7 @@ def tolerance(report: Mapping[str, Any]) -> float:
 
 
 def held_out(trial: Mapping[str, Any]) -> tuple[Json | None, bool]:
-    """The loss to quote, and whether no search has seen its samples."""
+    """Return the loss to quote, and whether no search has seen its samples."""
     split = trial["report_split"]
     if split is not None and split["loss"] is not None:
         return split["loss"], True
@@ -50,7 +50,7 @@ def held_out(trial: Mapping[str, Any]) -> tuple[Json | None, bool]:
 
 
 def gains(report: Mapping[str, Any], trial: Mapping[str, Any]) -> list[str]:
-    """'3.9 × smaller', '1.6 × faster': what a trial wins over float, as far as measured."""
+    """Return '3.9 × smaller', '1.6 × faster': what a trial wins over float, as far as measured."""
     parts = []
     baseline = report["baseline"]
     if baseline and baseline["size_bytes"] and trial["size_bytes"]:
@@ -61,7 +61,7 @@ def gains(report: Mapping[str, Any], trial: Mapping[str, Any]) -> list[str]:
 
 
 def speed(latency: Mapping[str, Any]) -> str:
-    """'1.6 × faster', '1.4 to 2.5 × faster', 'about as fast as float', 'speed uncertain, …'."""
+    """Return '1.6 × faster', '1.4 to 2.5 × faster', 'about as fast as float' or the like."""
     verdict = speed_of(latency)
     if verdict is Speed.SAME:
         return "about as fast as float"
@@ -76,7 +76,7 @@ def speed(latency: Mapping[str, Any]) -> str:
 
 
 def float_ms(latency: Mapping[str, Any]) -> float:
-    """The float model's milliseconds in the same rounds as the candidate's."""
+    """Return the float model's milliseconds in the same rounds as the candidate's."""
     known: float | None = latency.get("float_median")
     if known is not None:
         return known
@@ -84,13 +84,13 @@ def float_ms(latency: Mapping[str, Any]) -> float:
 
 
 def both_ms(latency: Mapping[str, Any]) -> str:
-    """'0.263 ms, float 0.274 ms in the same rounds'."""
+    """Return '0.263 ms, float 0.274 ms in the same rounds'."""
     before = milliseconds(float_ms(latency))
     return f"{milliseconds(latency['median'])}, float {before} in the same rounds"
 
 
 def short_speed(latency: Mapping[str, Any] | None) -> str:
-    """'0.62×', '≈1×', '0.4–1.6×': for a narrow column."""
+    """Return '0.62×', '≈1×', '0.4–1.6×': for a narrow column."""
     if not latency:
         return "–"
     verdict = speed_of(latency)
@@ -111,7 +111,7 @@ def _gain(factor: float, better: str, worse: str) -> str:
 
 
 def changed(report: Mapping[str, Any]) -> str:
-    """'answers changed', 'boxes changed', 'relative error': what loss is, in the task's words."""
+    """Return 'answers changed', 'boxes changed', 'relative error': the task's words for loss."""
     word = (report.get("output") or {}).get("changed")
     if word == RELATIVE_ERROR:
         return RELATIVE_ERROR
@@ -124,13 +124,13 @@ def objective_label(report: Mapping[str, Any], name: str) -> str:
 
 
 def changed_noun(report: Mapping[str, Any]) -> str:
-    """'changed answers', 'changed boxes', 'relative error'."""
+    """Return 'changed answers', 'changed boxes', 'relative error'."""
     word = (report.get("output") or {}).get("changed")
     return RELATIVE_ERROR if word == RELATIVE_ERROR else f"changed {plain(word or 'answers')}"
 
 
 def goal_text(report: Mapping[str, Any]) -> str:
-    """'the smallest file with at most 1.0 % changed answers'; empty without a goal."""
+    """Return 'the smallest file with at most 1.0 % changed answers'; empty without a goal."""
     goal = Goal.of(report["settings"].get("search", {}))
     return "" if goal is None else goal.text(changed_noun(report))
 
@@ -156,7 +156,7 @@ def goal_sentence(report: Mapping[str, Any]) -> str:
 
 
 def _missed(report: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
-    """'2.3 % changed answers instead of at most 1.0 % (130 % over)', the largest miss first."""
+    """Return '2.3 % changed answers instead of at most 1.0 % (130 % over)', largest miss first."""
     limits = {bound["setting"]: bound["limit"] for bound in answer["bounds"]}
     parts = []
     for miss in answer["misses"]:
@@ -172,7 +172,7 @@ def _missed(report: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
 
 
 def change_words(report: Mapping[str, Any]) -> str:
-    """'of answers change', 'of boxes changed', 'relative error': what stands behind a loss."""
+    """Return 'of answers change', 'of boxes changed', 'relative error': words after a loss."""
     word = (report.get("output") or {}).get("changed")
     if word == RELATIVE_ERROR:
         return RELATIVE_ERROR
@@ -180,7 +180,7 @@ def change_words(report: Mapping[str, Any]) -> str:
 
 
 def change(loss: Mapping[str, Any] | None, report: Mapping[str, Any]) -> str:
-    """'1.3 % of answers change, 95 % between 0.6 and 2.9 %'."""
+    """Return '1.3 % of answers change, 95 % between 0.6 and 2.9 %'."""
     if loss is None:
         return "loss not measured"
     low = percent(loss["low"]).removesuffix(" %")
@@ -191,7 +191,7 @@ def change(loss: Mapping[str, Any] | None, report: Mapping[str, Any]) -> str:
 
 
 def interval(loss: Mapping[str, Any] | None) -> str:
-    """'1.3 % (0.6–2.9)'."""
+    """Return '1.3 % (0.6–2.9)'."""
     if loss is None:
         return "–"
     # as many as the value itself has
@@ -201,14 +201,14 @@ def interval(loss: Mapping[str, Any] | None) -> str:
 
 
 def labelled_scores(trial: Mapping[str, Any]) -> list[str]:
-    """'mAP 36.6 → 36.1 % (paired interval −1.2 to +0.3)': scores on the labelled set."""
-    found = trial.get("labelled") or {"scores": {}}
-    texts = (score_change(found, name) for name in found["scores"])
+    """Return 'mAP 36.6 → 36.1 % (paired interval −1.2 to +0.3)': scores on the labelled set."""
+    labelled = trial.get("labelled") or {"scores": {}}
+    texts = (score_change(labelled, name) for name in labelled["scores"])
     return [text for text in texts if text]
 
 
 def score_change(measured: Mapping[str, Any], name: str) -> str:
-    """'mAP 36.6 → 36.1 %', 'perplexity 12.31 → 12.9 (lower is better)': one score and float's.
+    """Return 'mAP 36.6 → 36.1 %', 'perplexity 12.31 → 12.9 (lower is better)': a score and float's.
 
     `measured` is the part of a report that has the scores of one split.
     """
@@ -229,7 +229,7 @@ def score_change(measured: Mapping[str, Any], name: str) -> str:
 
 
 def recommendation(report: Mapping[str, Any]) -> str:
-    """The one sentence that the whole run is for."""
+    """Return the one sentence that the whole run is for."""
     trial = recommended_trial(report)
     if trial is None:
         counts = report["counts"]
@@ -254,13 +254,13 @@ def measured_sentence(report: Mapping[str, Any], trial: Mapping[str, Any], *, wh
     if score:
         parts.append(score)
     parts += labelled_scores(trial)[:1]
-    kept = len(trial["excluded"])
+    float_count = len(trial["excluded"])
     layers = sum(row["quantizable"] for row in report["model"]["layers"])
-    count = f"all {layers}" if kept == layers else f"{kept} of {layers}"
-    what = f"keeps {count} layers float" if kept else f"quantizes all {layers} layers"
+    count = f"all {layers}" if float_count == layers else f"{float_count} of {layers}"
+    what = f"keeps {count} layers float" if float_count else f"quantizes all {layers} layers"
     halves = sum(trial["plan"].get(name) == "fp16" for name in trial["excluded"])
     if halves:
-        what += f", {halves if halves < kept else 'all'} of them stored as fp16"
+        what += f", {halves if halves < float_count else 'all'} of them stored as fp16"
     where = ""
     if loss is not None:
         kind = "random inputs" if is_random(report) else "samples"
@@ -287,7 +287,7 @@ def _accuracy(report: Mapping[str, Any], trial: Mapping[str, Any]) -> str:
 
 
 def _first_score(trial: Mapping[str, Any]) -> str:
-    """The score that stands for the task, on held-out samples where there are some."""
+    """Return the score that stands for the task, on held-out samples where there are some."""
     for measured in (trial["report_split"], trial):
         name = main_score(measured["scores"]) if measured is not None else None
         if measured is not None and name is not None:
@@ -296,7 +296,7 @@ def _first_score(trial: Mapping[str, Any]) -> str:
 
 
 def export_command(report: Mapping[str, Any], *, folder: str, pick: str | None = None) -> str:
-    """The command that writes a recommended model, safe to paste into a shell."""
+    """Return the command that writes a recommended model, safe to paste into a shell."""
     name = title_of(pick or best_pick(report) or BALANCED).replace(" ", "-")
     stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in model_name(report)).strip("-.")
     out = f"{stem or 'model'}-{name}.onnx"
@@ -310,15 +310,15 @@ def model_name(report: Mapping[str, Any]) -> str:
 
 def int8_products(report: Mapping[str, Any]) -> str:
     """Return whether the device adds 8-bit products exactly, as tried; empty if not tried."""
-    found = report.get("int8_products")
-    if not found:
+    check = report.get("int8_products")
+    if not check:
         return ""
-    if found["result"] == "unknown":
-        why = shorten(found["reason"], 120)
+    if check["result"] == "unknown":
+        why = shorten(check["reason"], 120)
         return f"whether the device adds int8 products exactly is not known ({why})"
-    if found["result"] == "exact":
+    if check["result"] == "exact":
         return "the device adds int8 products exactly"
-    hit = [name for name, what in found["operators"].items() if what == "saturates"]
+    hit = [name for name, what in check["operators"].items() if what == "saturates"]
     names = ", ".join(plain(x) for x in hit)
     return f"the device adds int8 products in 16 bits, which saturate ({names})"
 
@@ -341,7 +341,7 @@ def error_sources(report: Mapping[str, Any]) -> str:
 
 
 def task_guess(report: Mapping[str, Any]) -> str:
-    """'No task was named: taken for a detector, …' or nothing where one was."""
+    """Return 'No task was named: taken for a detector, …' or nothing where one was."""
     said = [f["message"] for f in report["findings"] if f["kind"] == "guess"]
     return f"No task was named (task.kind): {said[-1]}" if said else ""
 

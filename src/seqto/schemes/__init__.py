@@ -1,1 +1,1 @@
-"""How one layer is kept: values, one file per kind."""
+"""Schemes, which say how one layer is kept: values, one file per kind."""

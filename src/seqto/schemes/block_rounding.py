@@ -55,8 +55,8 @@ class BlockForm:
     @staticmethod
     def parse(name: str) -> BlockForm | None:
         """Return the form that a name stands for, or None where it names none."""
-        found = re.fullmatch(r"([su])([2-8])b(\d+)", name)
-        return BlockForm(int(found[2]), int(found[3]), found[1] == "u") if found else None
+        match = re.fullmatch(r"([su])([2-8])b(\d+)", name)
+        return BlockForm(int(match[2]), int(match[3]), match[1] == "u") if match else None
 
     @property
     def low(self) -> int:
@@ -164,7 +164,7 @@ def block_grid(
 
 
 def _searched(blocks: Doubles, weights: Doubles, form: BlockForm) -> tuple[Doubles, Doubles]:
-    """The best (scale, zero point) of every block among shares of its full range."""
+    """Return the best (scale, zero point) of every block among shares of its full range."""
     low, high = blocks.min(axis=2), blocks.max(axis=2)
     best_error = np.full(low.shape, np.inf)
     best_scale, best_zero = np.ones(low.shape), np.zeros(low.shape)
@@ -180,23 +180,26 @@ def _searched(blocks: Doubles, weights: Doubles, form: BlockForm) -> tuple[Doubl
 
 
 def _candidates(low: Doubles, high: Doubles, form: BlockForm) -> list[tuple[Doubles, Doubles]]:
-    found = []
+    candidates = []
     for share in SHARES:
         if form.zero_points:
             bottom, top = np.minimum(low, 0.0) * share, np.maximum(high, 0.0) * share
             scale = _half((top - bottom) / (form.high - form.low))
-            found.append((scale, np.clip(np.round(-bottom / scale), form.low, form.high)))
+            candidates.append((scale, np.clip(np.round(-bottom / scale), form.low, form.high)))
             continue
         # one integer more lies below zero: of use where the largest weight is negative
         wide = np.maximum(np.maximum(-low, high) / form.high, 0.0)
         tight = np.maximum(-low / -form.low, high / form.high)
         for full in (wide, tight):
-            found.append((_half(full * share), np.zeros(low.shape)))
-    return found
+            candidates.append((_half(full * share), np.zeros(low.shape)))
+    return candidates
 
 
 def _half(scale: Doubles) -> Doubles:
-    """Scales as half precision holds them; a dead block gets 1; tiny ones stay as they are."""
+    """Return scales as half precision holds them.
+
+    A dead block gets 1; tiny ones stay as they are.
+    """
     with np.errstate(over="ignore"):
         half = scale.astype(np.float16).astype(np.float64)
     fits = np.isfinite(half) & (half >= 2.0**-14)  # the smallest normal number
@@ -205,7 +208,7 @@ def _half(scale: Doubles) -> Doubles:
 
 
 def _in_turn(count: int) -> Iterator[NDArray[np.int64]]:
-    """Rows of a long matrix, some at a time: an embedding table as doubles would not fit."""
+    """Yield rows of a long matrix, some at a time: an embedding table as doubles would not fit."""
     for start in range(0, count, ROWS_AT_A_TIME):
         yield np.arange(start, min(start + ROWS_AT_A_TIME, count))
 

@@ -39,8 +39,8 @@ def quantize_blocks(values: Floats, to: IntType, *, axis: int, block: int) -> Qu
         best = _rounded_signed(blocks, to) if to.signed else _rounded_unsigned(blocks, to)
         data[part] = best[0].reshape(-1, columns)
         scale[part], zero[part] = best[1], best[2]
-    found = Quantized(data[:, :length], scale, zero, 1, block)
-    return found if axis == 1 else found.turned()
+    quantized = Quantized(data[:, :length], scale, zero, 1, block)
+    return quantized if axis == 1 else quantized.turned()
 
 
 Rounded = tuple[NDArray[np.generic], Floats, NDArray[np.generic]]  # data, scale, zero point
@@ -79,16 +79,16 @@ def _better(
     """Return the better of two roundings of every block, with its error."""
     data, scale, zero = tried
     gap = blocks - (data.astype(np.float32) - zero.astype(np.float32)[..., None]) * scale[..., None]
-    found = np.square(gap, dtype=np.float32).sum(axis=2, dtype=np.float64)
+    squares = np.square(gap, dtype=np.float32).sum(axis=2, dtype=np.float64)
     if best is None:
-        return tried, found
-    improved = found < error
+        return tried, squares
+    improved = squares < error
     chosen = (
         np.where(improved[..., None], data, best[0]),
         np.where(improved, scale, best[1]),
         np.where(improved, zero, best[2]),
     )
-    return chosen, np.where(improved, found, error)
+    return chosen, np.where(improved, squares, error)
 
 
 def half_scales(scale: Floats) -> Floats:

@@ -73,12 +73,12 @@ def read_words(code: str, *, fields: Collection[str], types: int = 0) -> Words:
     `types` is the largest number of integer types that the kind has.
     """
     kind, *words = code.split("-")
-    found: list[IntType] = []
+    type_words: list[IntType] = []
     values: dict[str, Any] = {}
     while words:
         word = words.pop(0)
-        if word in INT_TYPES and len(found) < types:
-            found.append(INT_TYPES[word])
+        if word in INT_TYPES and len(type_words) < types:
+            type_words.append(INT_TYPES[word])
             continue
         field, value = _SINGLE.get(word, ("", None))
         if word in ("bias", "round"):
@@ -90,4 +90,4 @@ def read_words(code: str, *, fields: Collection[str], types: int = 0) -> Words:
         if field in values:
             raise PlanError(f"unknown scheme {code!r}: {word!r} says again what has been said")
         values[field] = value
-    return Words(tuple(found), **values)
+    return Words(tuple(type_words), **values)

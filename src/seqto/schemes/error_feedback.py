@@ -54,7 +54,7 @@ class Factor:
 
 
 def factor(gram: Doubles, damping: float) -> Factor:
-    """Most important columns first, so that later ones can make up for them.
+    """Factor a Gram matrix, most important columns first: later ones can make up for them.
 
     With the columns of H in reverse, L Lᵀ = H gives U = inv(L) in reverse: no inverse of H is
     formed, which is ten times faster. `damping` is a share of the mean diagonal.
@@ -83,12 +83,12 @@ def round_columns(rows: Doubles, passed: Factor, grid: Grid) -> Doubles:
     for start in range(0, size, BLOCK):
         stop = min(start + BLOCK, size)
         errors = np.empty((rows.shape[0], stop - start), order="F")
-        for place in range(start, stop):
-            index = int(passed.order[place])
-            data[:, index], restored = grid.column(work[:, place], index, data)
-            error = (work[:, place] - restored) / upper[place, place]
-            errors[:, place - start] = error
-            work[:, place + 1 : stop] -= np.outer(upper[place, place + 1 : stop], error).T
+        for position in range(start, stop):
+            index = int(passed.order[position])
+            data[:, index], restored = grid.column(work[:, position], index, data)
+            error = (work[:, position] - restored) / upper[position, position]
+            errors[:, position - start] = error
+            work[:, position + 1 : stop] -= np.outer(upper[position, position + 1 : stop], error).T
         work[:, stop:] -= errors @ upper[start:stop, stop:]
     return data
 
@@ -109,5 +109,5 @@ def best_damping(
 
 
 def output_error(gap: Doubles, gram: Doubles) -> float:
-    """The squared error at the output that a gap in the weights leaves."""
+    """Return the squared error at the output that a gap in the weights leaves."""
     return float(((gap @ gram) * gap).sum())

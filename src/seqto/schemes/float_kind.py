@@ -1,4 +1,4 @@
-"""What the float kinds have in common: no integer types, the float kernel, any opset."""
+"""Properties that the float kinds share: no integer types, the float kernel, any opset."""
 
 from __future__ import annotations
 

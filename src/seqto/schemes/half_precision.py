@@ -18,7 +18,7 @@ HALF_ERROR = 1e-3  # relative; more than this and numbers stay float32
 
 
 def fits_half(values: Floats, *, added: bool = False) -> bool:
-    """Half precision keeps these numbers to three digits: no overflow, no underflow.
+    """Return whether half precision keeps these numbers to three digits: none over- or underflows.
 
     Numbers that are added to others (biases) may be off by as much of their usual size: half
     precision loses digits of what is tiny, where they do not matter.
@@ -32,7 +32,7 @@ def fits_half(values: Floats, *, added: bool = False) -> bool:
 def with_half_scales(
     values: Floats, q: Quantized, weight: IntType, *, rounding: Rounding = Rounding.NEAREST
 ) -> Quantized:
-    """The same with scales that half precision holds exactly, so that storing them so is free."""
+    """Return the same with scales that half precision holds exactly: storing them so is free."""
     if q.scale.size < HALF_PAYS or not fits_half(q.scale):
         return q
     scale = q.scale.astype(np.float16).astype(np.float32)

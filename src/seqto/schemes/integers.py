@@ -42,8 +42,8 @@ class Quantized:
     def restore(self) -> Floats:
         scale, zero = self.scale, self.zero_point.astype(np.float32)
         if self.block and self.axis is not None:
-            kept = np.arange(self.data.shape[self.axis]) // self.block
-            scale, zero = (np.take(x, kept, axis=self.axis) for x in (scale, zero))
+            block_of = np.arange(self.data.shape[self.axis]) // self.block
+            scale, zero = (np.take(x, block_of, axis=self.axis) for x in (scale, zero))
         elif self.axis is not None:
             shape = [1] * self.data.ndim
             shape[self.axis] = -1
@@ -84,7 +84,7 @@ def affine(
 def round_to(
     values: Floats, scale: Floats, zero_point: NDArray[np.generic], to: IntType
 ) -> NDArray[np.generic]:
-    """Nearest integers (ties to even), clipped to the type's whole range."""
+    """Return nearest integers (ties to even), clipped to the type's whole range."""
     scaled = (values.astype(np.float32) / scale).round() + zero_point.astype(np.float32)
     integers: NDArray[np.generic] = np.clip(scaled, to.lowest, to.highest).astype(to.dtype)
     return integers
@@ -95,8 +95,8 @@ def quantize(values: Floats, to: IntType, *, axis: int | None) -> Quantized:
     symmetric = axis is not None or to.signed
     if to.multiples and axis is not None:
         rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
-        found = multiples.search_grid(rows, None, size=to.multiples).scale.astype(np.float32)
-        return requantize(values, found, np.zeros(len(found), np.int8), to, axis=axis)
+        scales = multiples.search_grid(rows, None, size=to.multiples).scale.astype(np.float32)
+        return requantize(values, scales, np.zeros(len(scales), np.int8), to, axis=axis)
     if axis is None:
         scale, zero = affine(values.min(), values.max(), to, symmetric=symmetric)
         return Quantized(round_to(values, scale, zero, to), scale, zero, None)
@@ -113,7 +113,7 @@ def quantize(values: Floats, to: IntType, *, axis: int | None) -> Quantized:
 def scale_for_pairs(
     rows: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The smallest scale of each row with which no pair has to give way."""
+    """Return the smallest scale of each row with which no pair has to give way."""
     one, two = rows[:, left].astype(np.float64), rows[:, right].astype(np.float64)
     sums = np.where(one * two > 0, np.abs(one) + np.abs(two), 0.0)
     needed: NDArray[np.float64] = sums.max(axis=1, initial=0.0) / PAIR_LIMIT
@@ -141,13 +141,13 @@ def requantize(
 
 
 def neighbours(shape: Sequence[int], axis: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Columns, of the weights as a matrix with channel `axis` first, that a kernel adds in pairs.
+    """Return the columns that a kernel adds in pairs, of weights as a matrix with `axis` first.
 
     Convolutions run with channels last, so neighbours are two input channels at one position.
     """
-    rest = [n for i, n in enumerate(shape) if i != axis]
-    order = np.arange(int(np.prod(rest))).reshape(rest)
-    if len(rest) > 1:
+    inner_shape = [n for i, n in enumerate(shape) if i != axis]
+    order = np.arange(int(np.prod(inner_shape))).reshape(inner_shape)
+    if len(inner_shape) > 1:
         order = np.moveaxis(order, 0, -1)
     flat = order.reshape(-1)
     even = len(flat) // 2 * 2
@@ -157,7 +157,7 @@ def neighbours(shape: Sequence[int], axis: int) -> tuple[NDArray[np.int64], NDAr
 def limit_pairs(
     rows: NDArray[Any], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """The larger of two neighbours of one sign gives way until their sum is within the limit."""
+    """Lower the larger of two neighbours of one sign until their sum is within the limit."""
     one, two = rows[:, left], rows[:, right]
     excess = np.maximum(np.abs(one) + np.abs(two) - PAIR_LIMIT, 0) * (one * two > 0)
     first = np.abs(one) >= np.abs(two)
@@ -168,7 +168,7 @@ def limit_pairs(
 
 
 def within_pairs(data: NDArray[np.generic], axis: int) -> NDArray[np.generic]:
-    """Integers of which no two neighbours saturate a 16-bit sum."""
+    """Return integers of which no two neighbours saturate a 16-bit sum."""
     moved = np.moveaxis(data, axis, 0)
     rows = moved.reshape(len(moved), -1).astype(np.int32)
     limited = limit_pairs(rows, *neighbours(data.shape, axis)).reshape(moved.shape)
@@ -176,14 +176,14 @@ def within_pairs(data: NDArray[np.generic], axis: int) -> NDArray[np.generic]:
 
 
 def unsigned(q: Quantized) -> Quantized:
-    """The same values with u8 integers: symmetric s8, moved up by 128."""
+    """Return the same values with u8 integers: symmetric s8, moved up by 128."""
     data = (q.data.astype(np.int16) + 128).astype(np.uint8)
     zero = (q.zero_point.astype(np.int16) + 128).astype(np.uint8)
     return Quantized(data, q.scale, zero, q.axis)
 
 
 def rescaled(values: Floats, q: Quantized, scale: Floats, to: IntType) -> Quantized:
-    """The same integers, but for channels whose scale is another: those are rounded again."""
+    """Return the same integers, but channels whose scale is another are rounded again."""
     if np.array_equal(scale, q.scale):
         return q
     again = requantize(values, scale, q.zero_point, to, axis=q.axis)
@@ -198,7 +198,7 @@ def rescaled(values: Floats, q: Quantized, scale: Floats, to: IntType) -> Quanti
 def scale_that_holds_bias(
     weight_scale: Floats, input_scale: float, bias: Floats, *, per_channel: bool
 ) -> Floats:
-    """Weight scales, raised where input_scale * weight_scale is too fine for an int32 bias.
+    """Return weight scales, raised where input_scale * weight_scale is too fine for an int32 bias.
 
     MobileNetV3's dead squeeze-and-excite weights (1e-7) need this: without it the bias
     saturates and the layer's answer is lost (onnxruntime#22020).
@@ -212,19 +212,19 @@ def scale_that_holds_bias(
     candidate = float(input_scale) * weight_scale.astype(np.float64)
     raised = (candidate < smallest) & (candidate > 0.0)
     ratio = np.where(raised, smallest / np.where(candidate > 0.0, candidate, 1.0), 1.0)
-    wanted = (weight_scale.astype(np.float64) * ratio).astype(np.float32)
-    held: Floats = np.where(raised, wanted, weight_scale).astype(np.float32)
+    raised_scale = (weight_scale.astype(np.float64) * ratio).astype(np.float32)
+    held: Floats = np.where(raised, raised_scale, weight_scale).astype(np.float32)
     return held
 
 
 def one_per_channel(bias: Floats, weight_scale: Floats) -> Floats:
-    """A Gemm's bias written out: ONNX lets it be one number, or one for every row."""
+    """Return a Gemm's bias written out: ONNX lets it be one number, or one for every row."""
     shape = np.broadcast_shapes(bias.shape, weight_scale.shape)
     return np.ascontiguousarray(np.broadcast_to(bias, shape))
 
 
 def bias_scale(input_scale: float, weight_scale: Floats, bias: Floats) -> Floats:
-    """The scale of an int32 bias: one, or one for each of its channels.
+    """Return the scale of an int32 bias: one, or one for each of its channels.
 
     The weights of a ConvTranspose with groups have the channels of one group on their axis, so
     each of their scales serves the same channel of every group.
@@ -234,7 +234,7 @@ def bias_scale(input_scale: float, weight_scale: Floats, bias: Floats) -> Floats
 
 
 def quantize_bias(bias: Floats, scale: Floats) -> tuple[NDArray[np.int32], int]:
-    """int32 bias and how many of its values saturate."""
+    """Return the int32 bias and how many of its values saturate."""
     wide = (bias.astype(np.float64) / scale.astype(np.float64)).round()
     bounds = np.iinfo(np.int32)
     saturated = int(np.count_nonzero((wide < bounds.min) | (wide > bounds.max)))

@@ -89,7 +89,7 @@ def round_with_scale(rows: NDArray[Any], scale: NDArray[Any], *, size: int) -> D
 def _with_scale(
     values: Doubles, scale: Doubles, importance: Doubles | None, *, size: int
 ) -> tuple[MultipleGrid, Doubles]:
-    """The best multiplier of every block, and the weighted error of every row."""
+    """Return the best multiplier of every block, and the weighted error of every row."""
     columns = values.shape[1]
     weights = np.ones(columns) if importance is None else importance / max(importance.mean(), 1e-30)
     padding = -columns % size

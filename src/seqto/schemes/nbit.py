@@ -187,7 +187,7 @@ class NBit(Coded):
         return part_of(items, nodes, weight=w, bias=layer.bias or "")
 
     def _add_table(self, layer: Layer, q: Quantized, items: list[Any], nodes: list[Any]) -> None:
-        """The rows that a Gather reads; the product reads their transpose, made at load."""
+        """Add the rows that a Gather reads; the product reads their transpose, made at load."""
         import onnx
 
         make, w = onnx.helper.make_node, layer.weight or ""

@@ -64,13 +64,19 @@ class Rounder:
         self._grams = (grams[0], grams[1], grams.sum(axis=0))
 
     def round(self, *types: IntType) -> dict[IntType, Quantized]:
-        """Per-channel symmetric integers with small output error; types share all factors."""
+        """Return per-channel symmetric integers with small output error.
+
+        Types share all factors.
+        """
         multiples = {to: self._multiples(to) for to in types if to.multiples}
         plain = self._channels(tuple(to for to in types if not to.multiples))
         return {to: (multiples | plain)[to] for to in types}
 
     def _multiples(self, to: IntType) -> Quantized:
-        """Four bits with multipliers; the scale of each row is fitted to what was rounded."""
+        """Return four bits with multipliers.
+
+        The scale of each row is fitted to what was rounded.
+        """
         total = self._grams[2]
         grid = search_grid(self._rows, np.diag(total), size=to.multiples)
         damping = best_damping(self._rows, grid, np.stack(self._grams[:2]), DAMPINGS)
@@ -89,14 +95,14 @@ class Rounder:
         return round_columns(self._rows, passed, grid)
 
     def _fitted_scale(self, data: Doubles, scale: Doubles) -> Doubles:
-        """The scale of each row that leaves its integers the least output error."""
+        """Return the scale of each row that leaves its integers the least output error."""
         total = self._grams[2] + np.eye(len(self._grams[2])) * FIT_DAMPING * np.mean(
             np.diag(self._grams[2])
         )
         spread = data @ total
         power = (spread * data).sum(axis=1)
-        wanted = (spread * self._rows).sum(axis=1) / np.where(power > 0, power, 1.0)
-        held = np.clip(np.where(power > 0, wanted, scale), 0.8 * scale, 1.25 * scale)
+        least_squares = (spread * self._rows).sum(axis=1) / np.where(power > 0, power, 1.0)
+        held = np.clip(np.where(power > 0, least_squares, scale), 0.8 * scale, 1.25 * scale)
         fitted: Doubles = held.astype(np.float32).astype(np.float64)
         return fitted
 
@@ -189,17 +195,20 @@ class ChannelGrid:
         return rounded, rounded * self.scale
 
     def _partner(self, index: int) -> int | None:
-        """The column that a kernel adds this one's products to."""
+        """Return the column that a kernel adds this one's products to."""
         if not self.paired.any():
             return None
         for one, two in (self.pairs, self.pairs[::-1]):
-            place = np.flatnonzero(one == index)
-            if len(place):
-                return int(two[place[0]])
+            positions = np.flatnonzero(one == index)
+            if len(positions):
+                return int(two[positions[0]])
         return None
 
     def _beside(self, neighbour: Doubles) -> tuple[Doubles, Doubles]:
-        """(low, high) beside a neighbour; comparisons with NaN (not rounded yet) are False."""
+        """Return (low, high) beside a neighbour.
+
+        Comparisons with NaN (not rounded yet) are False.
+        """
         low = np.where(self.paired & (neighbour < 0), -PAIR_LIMIT - neighbour, self.low)
         high = np.where(self.paired & (neighbour > 0), PAIR_LIMIT - neighbour, self.high)
         return np.maximum(low, self.low), np.minimum(high, self.high)
@@ -213,7 +222,7 @@ def best_scales(
     high: int,
     pairs: Pairs | None = None,
 ) -> Doubles:
-    """One scale a row: the one whose plain rounding error, weighted, is smallest."""
+    """Return one scale a row: the one whose plain rounding error, weighted, is smallest."""
     widest = np.abs(rows).max(axis=1)
     full = np.where(widest > TINY, widest, high) / high  # a dead row needs no scale: 1
     if pairs is not None:

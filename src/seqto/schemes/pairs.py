@@ -1,4 +1,4 @@
-"""Which integer weights x86 kernels without VNNI multiply and add in 16 bits, and whether they fit.
+"""Integer weights that x86 kernels without VNNI multiply and add in 16 bits, and if they fit.
 
 `vpmaddubsw` adds the products of two neighbours, u8 activations by s8 weights, in 16 bits. Two
 weights fit, whatever the activations, if they add up to at most 128: 255 · 128 < 2¹⁵ (ADR 7). Two
@@ -62,6 +62,6 @@ def summed_last(matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def _is_depthwise(node: Any, weight: NDArray[Any]) -> bool:
-    """One input and one output a group: with more outputs a group runs as a product of matrices."""
+    """Return whether a group has one input and one output: others run as products of matrices."""
     group = int(attribute(node, "group", 1))
     return group > 1 and weight.shape[1] == 1 and len(weight) == group

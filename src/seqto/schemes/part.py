@@ -196,7 +196,7 @@ def as_columns(q: Quantized, node: Any) -> Quantized:
 
 
 def tensor(name: str, values: NDArray[np.generic], *, bits: int = 8) -> Any:
-    """A TensorProto; four bits pack two values a byte, and unsigned ones are UINT4."""
+    """Return a TensorProto; four bits pack two values a byte, and unsigned ones are UINT4."""
     import onnx
 
     if bits == 4:
@@ -226,7 +226,7 @@ def part_of(
 
 
 def _framed(size: int) -> int:
-    """Bytes of a message inside another: tag and length prefix."""
+    """Return the bytes of a message inside another: tag and length prefix."""
     prefix = 1
     while size >> (7 * prefix):
         prefix += 1

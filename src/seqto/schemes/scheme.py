@@ -89,8 +89,8 @@ def _parse(code: str) -> Scheme:
     word = code.partition("-")[0]
     kind = KINDS.get(word)
     if kind is None:
-        near, known = nearest(word, list(KINDS)), ", ".join(KINDS)
-        raise PlanError(f"unknown scheme {code!r}: it starts with none of {known}{near}")
+        suggestion, known = nearest(word, list(KINDS)), ", ".join(KINDS)
+        raise PlanError(f"unknown scheme {code!r}: it starts with none of {known}{suggestion}")
     return kind.parse(code)
 
 

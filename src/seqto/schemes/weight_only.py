@@ -158,7 +158,7 @@ class WeightOnly(SizedByPart, Coded):
         nodes.append(make("Mul", [w + "c", w + "s"], [w]))
 
     def _add_blocks(self, w: str, q: Quantized, items: list[Any], nodes: list[Any]) -> None:
-        """Integers with one axis more, of the numbers in a block; at load it goes again."""
+        """Add integers with one axis more, of the numbers in a block; at load it goes again."""
         import onnx
 
         make, axis = onnx.helper.make_node, q.axis or 0

@@ -1,1 +1,1 @@
-"""Which plan to try next: the search space and its strategies."""
+"""Search: the space of plans and the strategies that choose the next one."""

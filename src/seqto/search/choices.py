@@ -1,4 +1,4 @@
-"""Which schemes each layer may have on this device, under these constraints, and why not others."""
+"""Schemes that each layer may have on this device under these constraints, and why not others."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def all_choices(
     choices: dict[str, tuple[Scheme, ...]] = {}
     refusals: dict[tuple[str, str], list[str]] = {}
     for layer in layers:
-        kept: list[Scheme] = [FP32]
+        allowed: list[Scheme] = [FP32]
         saved = alike.get(layer.name, 0) / 8 / total
         asked = offered(layer, attention=attention, timed=timed, contrib=constraints.contrib_ops)
         for scheme in _candidates(layer, constraints, asked, only=only):
@@ -197,11 +197,11 @@ def all_choices(
             tiny = four_bits and (saved < FOUR_BIT_SHARE or layer.depthwise)
             kind = rounded_kind(scheme)
             unknown = kind is not None and (layer.name, kind) not in roundable
-            if not tiny and not unknown and not any(s in kept for s in preferred(scheme)):
-                kept.append(scheme)
-        if constraints.integer_only and layer.weight and len(kept) > 1:
-            kept.remove(FP32)
-        choices[layer.name] = tuple(kept)
+            if not tiny and not unknown and not any(s in allowed for s in preferred(scheme)):
+                allowed.append(scheme)
+        if constraints.integer_only and layer.weight and len(allowed) > 1:
+            allowed.remove(FP32)
+        choices[layer.name] = tuple(allowed)
     rows = [NotOffered(code, why, tuple(names)) for (code, why), names in refusals.items()]
     if not timed and not only:
         smaller = _stored_only(layers, choices)
@@ -226,17 +226,17 @@ def _bytes_of_alike(layers: Sequence[Layer], weight_bytes: Mapping[str, int]) ->
 
 
 def _stored_only(layers: Sequence[Layer], choices: Choices) -> dict[str, tuple[Scheme, ...]]:
-    """The choices without static and dynamic schemes, where weight-only ones are among them."""
-    kept: dict[str, tuple[Scheme, ...]] = {}
+    """Return the choices without static and dynamic schemes, where there are weight-only ones."""
+    stored: dict[str, tuple[Scheme, ...]] = {}
     for layer in layers:
         schemes = choices[layer.name]
         if any(isinstance(s, WeightOnly) and s.weight is S8 for s in schemes):
             schemes = tuple(s for s in schemes if s.arithmetic is Arithmetic.FLOAT)
-        kept[layer.name] = schemes
-    if any(s.arithmetic is Arithmetic.INTEGER for x in layers if x.weight for s in kept[x.name]):
-        return kept
+        stored[layer.name] = schemes
+    if any(s.arithmetic is Arithmetic.INTEGER for x in layers if x.weight for s in stored[x.name]):
+        return stored
     return {
-        x.name: kept[x.name] if x.weight else tuple(s for s in kept[x.name] if s == FP32)
+        x.name: stored[x.name] if x.weight else tuple(s for s in stored[x.name] if s == FP32)
         for x in layers
     }
 
@@ -244,7 +244,7 @@ def _stored_only(layers: Sequence[Layer], choices: Choices) -> dict[str, tuple[S
 def _candidates(
     layer: Layer, constraints: Constraints, schemes: Sequence[Scheme], *, only: Sequence[Scheme]
 ) -> list[Scheme]:
-    """The schemes that are tried on a layer: those asked for, else those offered to its kind."""
+    """Return the schemes to try on a layer: those asked for, else those offered to its kind."""
     if only:
         fitting = [s for s in only if _is_weightless(s) != bool(layer.weight)]
         return fitting if layer.weight else [*fitting, *WEIGHTLESS]
@@ -296,7 +296,7 @@ def range_methods(schemes: Sequence[Scheme]) -> list[str]:
 
 
 def skipped(layers: Sequence[Layer], rules: Sequence[str]) -> list[str]:
-    """Layers that practitioners' rules keep float: depthwise, first, last."""
+    """Return the layers that practitioners' rules keep float: depthwise, first, last."""
     weighted = [layer for layer in layers if layer.weight and not layer.storage]
     names: list[str] = []
     for rule in rules:
@@ -310,7 +310,10 @@ def skipped(layers: Sequence[Layer], rules: Sequence[str]) -> list[str]:
 
 
 def resolve(layers: Sequence[Layer], names: Sequence[str]) -> list[str]:
-    """Node or layer names → layers; a name that matches nothing is an error with near ones."""
+    """Return the layers that names of nodes or layers mean.
+
+    A name that matches nothing is an error with near ones.
+    """
     known = {n: layer.name for layer in layers for n in (layer.name, *layer.nodes)}
     resolved = []
     for name in names:

@@ -44,14 +44,14 @@ def profile_plans(layers: Sequence[Layer], choices: Choices) -> dict[str, Plan]:
 
 
 def _runs_on(scheme: Scheme, kernel: Kernel, *, weighted: bool) -> bool:
-    """Layers without weights follow every static plan."""
+    """Return whether a scheme runs on a kernel; layers without weights follow every static plan."""
     if weighted:
         return scheme.kernel == kernel
     return scheme.arithmetic is kernel.arithmetic is Arithmetic.INTEGER
 
 
 def integer_layers(plan: Plan) -> list[str]:
-    """Layers that a plan runs on integer kernels."""
+    """Return the layers that a plan runs on integer kernels."""
     return [n for n, s in plan.schemes if s.arithmetic is not Arithmetic.FLOAT]
 
 
@@ -61,7 +61,7 @@ def latency_table(
     profiles: Mapping[str, Json],
     elements: Mapping[str, int],
 ) -> dict[str, Any]:
-    """{latency_of, boundary_ms} for a Space; `profiles` by the names of `profile_plans`."""
+    """Return {latency_of, boundary_ms} for a Space; `profiles` by the names of `profile_plans`."""
     kernels = [Kernel.named(name) for name in profiles]
     static = [k for k in kernels if k is not None and k.arithmetic is Arithmetic.INTEGER]
     latency: dict[tuple[str, Scheme], float] = {}

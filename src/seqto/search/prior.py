@@ -1,4 +1,4 @@
-"""What an earlier run knew of the same graph, as far as it holds for this run."""
+"""Knowledge of an earlier run of the same graph, as far as it holds for this run."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ def scheme_by_layer(space: Space, plan: Plan) -> dict[str, Scheme]:
     output rounding only, where that is a choice.
     """
     given = plan.as_dict()
-    found: dict[str, Scheme] = {}
+    schemes: dict[str, Scheme] = {}
     for layer in space.layers:
         scheme, choices = given.get(layer.name, FP32), space.menu[layer.name]
         if scheme not in choices and scheme.rounding is Rounding.NEAREST:
             rounded = (c for c in choices if c.rounding is Rounding.OUTPUT)
             scheme = next((c for c in rounded if c.without_output_rounding() == scheme), scheme)
-        found[layer.name] = scheme
-    return found
+        schemes[layer.name] = scheme
+    return schemes

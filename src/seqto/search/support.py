@@ -1,4 +1,4 @@
-"""Which schemes a device can run, found by trying: what fails is taken from the layers' choices.
+"""Schemes that a device can run, found by trying: those that fail leave the layers' choices.
 
 Every scheme is run with one sample on all layers that may have it. A failure that names op types is
 mapped to the layers that bring them in; for one that names none (a crash, a bare "internal error")
@@ -65,8 +65,8 @@ def supported_choices(
     """
 
     def run(plan: Plan) -> Failure | None:
-        (found,) = runs([plan])
-        return found
+        (outcome,) = runs([plan])
+        return outcome
 
     left = {name: tuple(schemes) for name, schemes in choices.items()}
     refusals: list[Unsupported] = []
@@ -105,7 +105,7 @@ def _plan(names: Sequence[str], scheme: Scheme) -> Plan:
 def _named_by(
     failure: Failure, owners: Sequence[str], scheme: Scheme, added_ops: AddedOps
 ) -> list[str]:
-    """Layers that the failure names itself, or whose scheme adds an op that it names."""
+    """Return the layers that the failure names itself, or whose scheme adds an op that it names."""
     if failure.layers:
         return [n for n in owners if n in failure.layers]
     if not failure.ops:
@@ -114,7 +114,7 @@ def _named_by(
 
 
 def _bisect(owners: Sequence[str], scheme: Scheme, runs: Runs) -> list[str]:
-    """Single layers that fail alone; sound layers are cleared in whole halves."""
+    """Return single layers that fail alone; sound layers are cleared in whole halves."""
     if len(owners) == 1:
         return list(owners)
     failing: list[str] = []
@@ -126,7 +126,7 @@ def _bisect(owners: Sequence[str], scheme: Scheme, runs: Runs) -> list[str]:
 
 
 def _fails(stage: str) -> str:
-    """A stage as the verb of a sentence: some name what did not happen, others what did."""
+    """Return a stage as the verb of a sentence: some name what did not happen, others what did."""
     verbs = {
         "crash": "crashes",
         "timeout": "takes too long",

@@ -1,4 +1,4 @@
-"""How far a scheme's weights are off, by the weights alone: no model is run.
+"""Error of a scheme's weights, by the weights alone: no model is run.
 
 Damage at the output is, for one layer, proportional to the squared error of its weights
 (Malinovskii et al., "HIGGS", 2024): one measured scheme of few bits tells what the others of the

@@ -237,13 +237,13 @@ def find_answer(
 
 def misses(goal: Goal, trial: Trial, baseline: BaselineMeasured | None) -> list[Miss]:
     """Return the bounds that a trial does not keep, or whose figure it lacks."""
-    found = []
+    missed = []
     for bound in goal.bounds:
         value = bound.figure.read(trial, baseline)
         excess = math.inf if value is None else bound.excess(value)
         if excess > 1e-12:
-            found.append(Miss(bound.setting, value, excess if math.isfinite(excess) else 1.0))
-    return found
+            missed.append(Miss(bound.setting, value, excess if math.isfinite(excess) else 1.0))
+    return missed
 
 
 def _distance(missed: Iterable[Miss]) -> float:

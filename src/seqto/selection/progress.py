@@ -45,12 +45,12 @@ def hypervolume_curve(state: RunState) -> list[tuple[float, float]]:
 
 def _finished(state: RunState, names: Sequence[str]) -> list[tuple[float, Trial]]:
     """Return the trials with the second at which all of their figures were known."""
-    found = []
+    finished = []
     for trial in state.numbered:
         at_s = state.finished_at(trial, timed=LATENCY.name in names)
         if at_s is not None:
-            found.append((at_s, trial))
-    return found
+            finished.append((at_s, trial))
+    return finished
 
 
 def _covers(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

@@ -7,9 +7,10 @@ balanced   nearest the ideal point after normalisation; where layers were quanti
 loss, …    the best of the front in each objective
 portable   of the trials whose answers do not depend on the width of the CPU's sums
            (schemes/pairs.py): the goal's, else the drop-in within the tolerated loss, else the
-           balanced one; the recommended trial itself where that is portable
+           balanced one; the recommended trial itself where that is portable and does as well
 drop_in    no larger than the fully quantized model and no slower than float: better than plain
-           int8 in everything; of those that lose least the fastest. Trials that are clearly faster
+           int8 in everything, so not that itself unless it is within the tolerated loss; of
+           those that lose least the fastest. Trials that are clearly faster
            than float and within the tolerated loss go before those that are about as fast
 small      the smallest file within the tolerated loss
 fast       the fastest within the tolerated loss and 1.05 × the fully quantized model's bytes
@@ -123,32 +124,37 @@ def recommend(state: RunState) -> Recommendation:
         # the fully quantized model is run for comparison, it does not stand for a search
         best = select([t for t in trials if t is not full or t.is_portable]).best
         other = best if best is not None and not state.trials[best].is_portable else None
-        return _with_portable(dataclasses.replace(chosen, unconstrained=other), chosen.best)
-    chosen = select(trials)
-    best = chosen.best
-    if best is not None and not state.trials[best].is_portable:
-        best = _best_portable(select(portable), state.trials, tolerance)
-    return _with_portable(chosen, best)
+        chosen = dataclasses.replace(chosen, unconstrained=other)
+        return _with_portable(chosen, chosen, state, tolerance=tolerance)
+    return _with_portable(select(trials), select(portable), state, tolerance=tolerance)
 
 
-def _best_portable(
-    chosen: Recommendation, trials: Mapping[int, Trial], tolerance: float
-) -> int | None:
-    """Return the trial to take on CPUs that nobody knows: what is better than int8 on any of them.
+def _with_portable(
+    chosen: Recommendation, portable: Recommendation, state: RunState, *, tolerance: float
+) -> Recommendation:
+    """Return the recommendation with the trial to take on CPUs that nobody knows.
 
     A fleet has CPUs on which nothing was timed, so that a file which is no larger than int8 and no
     slower than float goes before the best compromise of this one.
     """
-    drop_in = chosen.picks.get(DROP_IN)
-    if GOAL not in chosen.picks and drop_in is not None and loss_of(trials[drop_in]) <= tolerance:
-        return drop_in
-    return chosen.best
-
-
-def _with_portable(chosen: Recommendation, number: int | None) -> Recommendation:
+    trials = state.trials
+    best = trials.get(chosen.best) if chosen.best is not None else None
+    drop_in = portable.picks.get(DROP_IN)
+    if GOAL in portable.picks or drop_in is None or loss_of(trials[drop_in]) > tolerance:
+        number = portable.best if best is None or not best.is_portable else best.number
+    elif best is not None and best.is_portable and _is_drop_in(best, state, tolerance=tolerance):
+        number = best.number
+    else:
+        number = drop_in
     if number is None:
         return chosen
     return dataclasses.replace(chosen, picks={**chosen.picks, PORTABLE: number})
+
+
+def _is_drop_in(trial: Trial, state: RunState, *, tolerance: float) -> bool:
+    """Return whether a trial is no larger than int8, no slower than float and loses little."""
+    limit = byte_limit(fully_quantized(state), state.baseline.size_bytes if state.baseline else 0)
+    return trial.size_bytes <= limit and not_slower(trial) and loss_of(trial) <= tolerance
 
 
 def choose(
@@ -174,6 +180,7 @@ def choose(
     front, picks = _choose(
         rows,
         names=ranked_by,
+        full=fully_quantized,
         limit=byte_limit(fully_quantized, baseline.size_bytes if baseline else 0),
         tolerance=tolerance,
         within_tolerance=within_tolerance,
@@ -199,6 +206,7 @@ def _choose(
     rows: Sequence[tuple[Trial, list[float]]],
     *,
     names: Sequence[str],
+    full: Trial | None,
     limit: float,
     tolerance: float,
     within_tolerance: bool,
@@ -215,7 +223,8 @@ def _choose(
         best = pareto.top([points[i] for i in usable], names=names)[BALANCED]
         chosen[BALANCED] = trials[usable[best]].number
     if math.isfinite(limit):
-        chosen.update(_practical(trials, tolerable, limit, curve, tolerance=tolerance))
+        others = [t for t in trials if t is not full or loss_of(t) <= tolerance]
+        chosen.update(_practical(others, tolerable, limit, curve, tolerance=tolerance))
     return sorted(trials[i].number for i in on_front), chosen
 
 

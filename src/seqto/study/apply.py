@@ -48,7 +48,10 @@ def settings_for(
 
 
 def _given(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a journal that are not the defaults; what this version lacks is left out."""
+    """Return the settings of a journal that are not the defaults.
+
+    What this version lacks is left out.
+    """
     defaults = Settings()
     tables: dict[str, dict[str, Any]] = {}
     for section, values in recorded.items():
@@ -64,11 +67,11 @@ def _given(recorded: Mapping[str, Any]) -> dict[str, Any]:
         own = tables[section].pop("settings", {})
         tables[section] |= own
     others = {
-        place: {
+        device: {
             **row["settings"],
             **{k: v for k, v in row.items() if k != "settings" and v is not None},
         }
-        for place, row in recorded.get("devices", {}).items()
+        for device, row in recorded.get("devices", {}).items()
     }
     return {**tables, "devices": others} if others else tables
 

@@ -1,4 +1,4 @@
-"""What a batch changes: dynamic schemes take one range for all samples that run together.
+"""Effect of the batch: dynamic schemes take one range for all samples that run together.
 
 A sample's answer then depends on what else is in its batch, padding included (fastembed-rs#107,
 onnxruntime#10111). The recommended trials that have such schemes are run one sample at a time and

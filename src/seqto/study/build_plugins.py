@@ -59,7 +59,7 @@ def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None
 
 
 def _refuse_saturating(settings: Settings, needs: Collection[Need]) -> None:
-    """Portable files, and one scheme for all layers that is not: nothing could be recommended."""
+    """Refuse one scheme for all layers that is not portable, where portable files are asked for."""
     uniform = settings.quantize
     saturates = uniform.weight == "s8" and uniform.mode != "weight"
     if settings.constraints.portable and Need.WIDE_CHOICES not in needs and saturates:
@@ -73,7 +73,7 @@ def _refuse_saturating(settings: Settings, needs: Collection[Need]) -> None:
 def refuse_unused(
     settings: Settings, group: str, section: str, *, known: Sequence[str], name: str
 ) -> None:
-    """`known`: the fields of the chosen plug-in."""
+    """Refuse settings that the chosen plug-in does not take; `known`: its fields."""
     record = getattr(settings, section)
     for key in config.plugin_keys(section):
         if f"{section}.{key}" in settings.given and key not in known:
@@ -84,8 +84,10 @@ def refuse_unused(
     for key in record.settings:
         if key not in known:
             names = dict.fromkeys([*(f.name for f in dataclasses.fields(record)), *known])
-            near = nearest(key, list(names))
-            raise ConfigError(f"unknown setting '{section}.{key}'{near} (not taken by {name})")
+            suggestion = nearest(key, list(names))
+            raise ConfigError(
+                f"unknown setting '{section}.{key}'{suggestion} (not taken by {name})"
+            )
 
 
 def build_plugin(settings: Settings, group: str) -> Any:

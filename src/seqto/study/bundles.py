@@ -1,4 +1,4 @@
-"""What a run of a bundle needs besides: its wiring, and the inputs that its samples have."""
+"""Set-up of a bundle's run: its wiring, and the inputs that its samples have."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from seqto.data.store import SampleStore
 from seqto.devices.device import Session
 from seqto.errors import ConfigError, DeviceError, ModelError
 from seqto.execution.context import WorkerContext
-from seqto.execution.evaluate import Chunk, Rows
 from seqto.execution.latency import along_float, in_turn
 from seqto.execution.local.first_run import refuse_endless
+from seqto.execution.rows import OutputDescription, Rows
 from seqto.model import files as model_files
 from seqto.model import outputs
 from seqto.record.trial import Trial
@@ -68,7 +68,7 @@ def check_model(setup: RunSetup, model: Path, *, scratch: Path) -> Checked:
         rows=min(store.rows(REPORT), store.fixed_batch or ROWS_A_RUN),
         timeout_s=setup.settings.device.timeout_s,
     )
-    judged = outputs.choose(prepared.proto, prepared.layers, wanted=setup.settings.task.output)
+    judged = outputs.choose(prepared.proto, prepared.layers, output_name=setup.settings.task.output)
     assembler = Assembler(prepared, Statistics({}, {}))
     feeds = model_feeds(store, prepared.proto, setup.wiring)
     workspace = Workspace(scratch, original, prepared, store, assembler, None, judged, feeds)
@@ -92,7 +92,7 @@ def _open(setup: RunSetup, path: Path) -> Session:
 
 
 def _refuse_other_ends(original: Path, model: Path) -> None:
-    """Two files compare only if they take the same inputs and give the same outputs."""
+    """Refuse two files that do not take the same inputs and give the same outputs."""
     ends = [
         [[x.name for x in side] for side in (_inputs(proto.graph), proto.graph.output)]
         for proto in (model_files.load(original), model_files.load(model))
@@ -118,30 +118,24 @@ def _measure(
     if not rows:
         raise ConfigError("the data have no sample that could be read")
     parts: list[Decoded] = []
-    about: Json = {}
-    judged = worker.setup.sent.index(worker.setup.output.position)
-
-    def see(found: Chunk) -> None:
-        if not about:
-            name = worker.setup.output.name
-            about.update(scoring.describe_outputs(task, found, judged=judged, name=name))
+    description = OutputDescription(worker, task)
 
     def decoded(session: Session, **more: Any) -> Any:
         return Rows(worker, session, REPORT, batch=batch, chunk=8 * batch).decoded(
             task, 0, rows, **more
         )
 
-    parts += decoded(sessions[0], see=see)
+    parts += decoded(sessions[0], see=description.see)
     labels = store.labels(REPORT)
-    reference = scoring.reference_from(task, REPORT, parts, labels=labels, about=about)
+    reference = scoring.reference_from(task, REPORT, parts, labels=labels, about=description.about)
     scorer = Scorer(task, reference, device=worker.device.name, rows=rows, labels=labels)
-    for found in decoded(sessions[1], reference=reference.decoded.answers):
-        scorer.add(found)
+    for decoded_rows in decoded(sessions[1], reference=reference.decoded.answers):
+        scorer.add(decoded_rows)
     return reference, scorer.measurement(intervals=True)
 
 
 def _timed(setup: RunSetup, worker: WorkerContext, sessions: list[Session]) -> Latency:
-    """Latency of the model, interleaved with the float model."""
+    """Return the latency of the model, interleaved with the float model."""
     usual, _ = worker.store.usual_and_long(REPORT)
     feeds = along_float(sessions[0], worker.store.pick(REPORT, [usual]))
     for session in sessions:

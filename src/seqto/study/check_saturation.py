@@ -13,22 +13,22 @@ from seqto.records import Failure, Json
 def ask(executor: Executor) -> Json:
     """Run `saturation.probe` in a worker: what ends the worker does not end the run."""
     (done,) = run_all(executor, [CheckSaturation()])
-    found = expect(done, Figures)
-    return unknown(found.message) if isinstance(found, Failure) else found.values
+    outcome = expect(done, Figures)
+    return unknown(outcome.message) if isinstance(outcome, Failure) else outcome.values
 
 
 def ask_all(executors: Mapping[str, Executor]) -> Json:
     """Ask a worker of each device; of several, the worst result, and operators by device."""
-    found = {name: ask(executor) for name, executor in executors.items()}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    results = [one["result"] for one in found.values()]
-    reasons = [f"on {name}: {one['reason']}" for name, one in found.items() if one["reason"]]
+    by_device = {name: ask(executor) for name, executor in executors.items()}
+    if len(by_device) == 1:
+        return next(iter(by_device.values()))
+    results = [one["result"] for one in by_device.values()]
+    reasons = [f"on {name}: {one['reason']}" for name, one in by_device.items() if one["reason"]]
     return {
         "result": next(r for r in (SATURATES, UNKNOWN, EXACT) if r in results),
         "operators": {
             f"{op} on {name}": what
-            for name, one in found.items()
+            for name, one in by_device.items()
             for op, what in one["operators"].items()
         },
         "reason": "; ".join(reasons) or None,

@@ -46,23 +46,23 @@ def diagnose(
     measured: Json = {"int8_products": int8_products or check_saturation.ask(executor)}
     failed: list[Json] = []
     for part, done in zip(PARTS, parts, strict=True):
-        found = expect(done, Figures)
-        if isinstance(found, Figures):
-            measured[part] = found.values
+        outcome = expect(done, Figures)
+        if isinstance(outcome, Figures):
+            measured[part] = outcome.values
         else:
-            text = f"{_LOOKED_AT[part]} could not be measured: {found.message}"
+            text = f"{_LOOKED_AT[part]} could not be measured: {outcome.message}"
             failed.append(finding("failed", text, [], {"part": part}))
     causes = findings(measured, profiles=profiles)
     return [*causes, *_steps(executor, plan, measured, causes, samples=samples), *failed]
 
 
 def _steps(
-    executor: Executor, plan: Plan, measured: Json, found: Sequence[Json], *, samples: int
+    executor: Executor, plan: Plan, measured: Json, causes: Sequence[Json], *, samples: int
 ) -> list[Json]:
     """Return the finding that says what each cause costs; none where a part is missing."""
     if not {"whole", "layers"} <= measured.keys():
         return []
-    sensitive = steps.sensitive_layers(found)
+    sensitive = steps.sensitive_layers(causes)
     plans = steps.chain(plan, sensitive)
     # a step without integers left would have nothing to measure
     named = {name: p for name, p in plans.items() if p.schemes}

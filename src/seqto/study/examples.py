@@ -18,29 +18,29 @@ QUALITY = 70  # of JPEG: about 8 kB a picture
 def described(store: SampleStore, split: str, examples: Sequence[Json]) -> tuple[Json, ...]:
     """Return the examples with the name, the picture and the texts of their sample."""
     names, texts = store.names(split), store.texts(split)
-    found = []
+    completed = []
     for example in examples:
         row = int(example["row"])
         picture = store.picture(split, row)
-        made = {} if picture is None else {"picture": _jpeg(picture)}
+        sample_fields = {} if picture is None else {"picture": _jpeg(picture)}
         if texts[row]:
-            made["input"] = " / ".join(texts[row])
+            sample_fields["input"] = " / ".join(texts[row])
         if example.get("form") == NEIGHBOUR:
-            made |= _neighbours(example, texts, names)
-        found.append({"name": names[row], **example, **made})
-    return tuple(found)
+            sample_fields |= _neighbours(example, texts, names)
+        completed.append({"name": names[row], **example, **sample_fields})
+    return tuple(completed)
 
 
 def _neighbours(example: Json, texts: Sequence[Sequence[str]], names: Sequence[str]) -> Json:
     """Return both models' nearest samples with their texts; and the text that was looked up."""
-    made: Json = {}
+    nearest: Json = {}
     side = int(example["side"])
     for model in ("float", "candidate"):
         row = int(example[model]["row"])
         text = texts[row][side] if len(texts[row]) > side else names[row]
-        made[model] = {**example[model], "text": text}
+        nearest[model] = {**example[model], "text": text}
     own = texts[int(example["row"])]
-    return made | ({"input": own[0]} if own else {})
+    return nearest | ({"input": own[0]} if own else {})
 
 
 def _jpeg(pixels: object) -> str:

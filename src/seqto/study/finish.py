@@ -1,4 +1,4 @@
-"""What follows the search: timing of the chosen, report split, profile, diagnosis."""
+"""Steps after the search: timing of the chosen, report split, profile, diagnosis."""
 
 from __future__ import annotations
 

@@ -112,13 +112,13 @@ class FleetRunner:
 
 
 def _goes_on(trial: Trial, split: str) -> bool:
-    seen = trial.measurements.get(split)
-    beaten = seen is not None and seen.stopped_early
+    measurement = trial.measurements.get(split)
+    beaten = measurement is not None and measurement.stopped_early
     return trial.error is None and trial.same_as is None and not beaten
 
 
 def _with_figures_of(trial: Trial, twin: Trial) -> Trial:
-    """A copy of another trial, which may have run on all devices since, has its figures."""
+    """Return a copy of another trial with that one's figures: it may have run on all devices."""
     return dataclasses.replace(
         trial, measurements=dict(twin.measurements), error=twin.error, latency=twin.latency
     )
@@ -136,7 +136,7 @@ class FleetClock:
         return self._first.timing
 
     def measure(self, plans: Sequence[Plan], *, float_plan: Plan | None) -> list[Latency | Failure]:
-        """One latency a plan, that of the device which is judged, with those of all devices."""
+        """Return one latency a plan: that of the judged device, with those of all devices."""
         by_device = {n: c.measure(plans, float_plan=float_plan) for n, c in self._clocks.items()}
         return [
             self._joined({name: rows[index] for name, rows in by_device.items()})

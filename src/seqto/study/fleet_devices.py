@@ -34,13 +34,13 @@ class RunDevice:
 
 def run_devices(settings: Settings) -> tuple[RunDevice, ...]:
     """Build the devices that settings name; each has a name of its own."""
-    found = []
+    devices = []
     for one in (settings.device, *settings.devices):
         device: Device = with_fields(plugins.DEVICES, one.kind, {}, one.settings, section="device")
         check_launcher(one.launcher)
         json = {"kind": one.kind, **one.settings}
-        found.append(RunDevice(one.name or device.name, one, device, json))
-    names = [one.name for one in found]
+        devices.append(RunDevice(one.name or device.name, one, device, json))
+    names = [one.name for one in devices]
     for name in names:
         if names.count(name) > 1 or name == WORST:
             raise ConfigError(
@@ -54,12 +54,12 @@ def run_devices(settings: Settings) -> tuple[RunDevice, ...]:
             f"search.latency_of = {chosen!r} is no device of this run{nearest(chosen, names)}: "
             f"it has {', '.join(names)}; or write {WORST!r}"
         )
-    if settings.executor.kind != "local" and (len(found) > 1 or settings.device.launcher):
+    if settings.executor.kind != "local" and (len(devices) > 1 or settings.device.launcher):
         raise ConfigError(
             "several devices and device.launcher need executor.kind = local: their workers are "
             "started on this machine"
         )
-    return tuple(found)
+    return tuple(devices)
 
 
 def check_launcher(launcher: Sequence[str]) -> None:
@@ -78,7 +78,7 @@ class Fleet:
     devices: tuple[RunDevice, ...]
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
-        """Why one of the devices cannot run a layer so, with its name where there are several."""
+        """Return why one of the devices cannot run a layer so; of several, with its name."""
         for one in self.devices:
             reason = one.device.refuses(layer, scheme)
             if reason is not None:

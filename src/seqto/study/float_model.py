@@ -86,7 +86,7 @@ class FloatModel:
         self.references: dict[str, SplitReference] = {}
 
     def measure(self) -> None:
-        """Float outputs on the splits that are looked at, and the batch that is fastest."""
+        """Run the float model on the splits that are looked at; choose the fastest batch."""
         if self.record.state.batch is None:
             self.record.append(events.BatchChosen(self._choose_batch()))
         self.batch = self.record.state.batch or 1
@@ -112,7 +112,7 @@ class FloatModel:
             self.record.append(events.Finding(TASK, " ".join(parts)))
 
     def judged_json(self) -> Json:
-        """For the report: the output's name, its shape for one sample, and what an answer is."""
+        """Return the output's name, its shape for one sample, and what an answer is."""
         output = self.reference(EVALUATION).content.output
         return {"name": self.judged.name, **output, "outputs": self.judged.count}
 
@@ -152,7 +152,7 @@ class FloatModel:
         return True
 
     def reference(self, split: str) -> SplitReference:
-        """The float model's answers on a split, made by all workers when first asked for."""
+        """Return the float model's answers on a split, made by all workers when first asked for."""
         if split in self.references:
             return self.references[split]
         rows = self.store.rows(split)

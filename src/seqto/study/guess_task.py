@@ -12,7 +12,8 @@ from seqto.config import AUTO, Settings
 from seqto.model import files as model_files
 from seqto.model.layers import WEIGHTED_OPS, inferred_values
 from seqto.model.sources.source import Fetched
-from seqto.tasks.guess import (
+from seqto.tasks.guess import guess_task, guess_text_task
+from seqto.tasks.task_guess import (
     CLASSIFICATION,
     DETECTION,
     MULTI_LABEL,
@@ -20,8 +21,6 @@ from seqto.tasks.guess import (
     TaskGuess,
     Tensor,
     Tensors,
-    guess_task,
-    guess_text_task,
 )
 
 CLASSIFIER_KEYS = ("task.label_offset", "task.top_k")  # who sets them means a classifier
@@ -82,9 +81,9 @@ def _guess(settings: Settings, path: str | Path) -> TaskGuess:
         return TaskGuess(CLASSIFICATION, "taken for a classifier: its settings are given")
     proto = model_files.load(path)
     inputs, outputs = signature(proto)
-    wanted = settings.task.output
-    if wanted is not None and wanted in outputs:
-        outputs = {wanted: outputs[wanted]}
+    output_name = settings.task.output
+    if output_name is not None and output_name in outputs:
+        outputs = {output_name: outputs[output_name]}
     if not inputs or not outputs:  # what follows says what is wrong with such a model
         return TaskGuess(CLASSIFICATION, "taken for a classifier")
     text = guess_text_task(inputs, outputs) if _is_text(settings) else None
@@ -132,27 +131,27 @@ def signature(proto: Any) -> tuple[Tensors, Tensors]:
         return Tensor(shape, dtype, maker, selected=value.name in selected, names=names)
 
     def tensors(values: Any) -> Tensors:
-        made = {v.name: tensor(v) for v in values if v.name not in constants}
-        return {name: found for name, found in made.items() if found is not None}
+        by_name = {v.name: tensor(v) for v in values if v.name not in constants}
+        return {name: typed for name, typed in by_name.items() if typed is not None}
 
     learnt = _behind(proto, WEIGHTED_OPS)
     outputs = tensors(proto.graph.output)
-    judged = {name: found for name, found in outputs.items() if name in learnt}
+    judged = {name: output for name, output in outputs.items() if name in learnt}
     return tensors(proto.graph.input), judged or outputs
 
 
 def _behind(proto: Any, ops: Collection[str]) -> set[str]:
     """Return the tensors that depend on a node of these types, or on one with a graph inside."""
-    found: set[str] = set()
+    dependent: set[str] = set()
     for node in proto.graph.node:  # in the order of execution
         inner = [a for a in node.attribute if a.HasField("g")] if ops is WEIGHTED_OPS else []
-        if node.op_type in ops or inner or any(x in found for x in node.input):
-            found.update(node.output)
-    return found
+        if node.op_type in ops or inner or any(x in dependent for x in node.input):
+            dependent.update(node.output)
+    return dependent
 
 
 def _makers(proto: Any) -> dict[str, str]:
-    """Tensor → the type of the operator that made its numbers; NORM where a vector is scaled."""
+    """Return tensor → type of the operator that made its numbers; NORM where a vector is scaled."""
     nodes = {name: node for node in proto.graph.node for name in node.output}
     makers = {}
     for value in proto.graph.output:

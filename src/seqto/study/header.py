@@ -1,4 +1,4 @@
-"""What a run's figures depend on: model, data, settings, versions, CPU; and what may not change."""
+"""Header of a run: model, data, settings, versions, CPU; and which of them may not change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seqto.transforms.variants import BASE, MODEL_FILE
 
 def model_identity(fetched: Fetched) -> Json:
     proto = fetched.load()
-    found = license_of(proto, fetched.origin)
+    license_id = license_of(proto, fetched.origin)
     return {
         "name": fetched.name,
         "path": fetched.path,
@@ -31,12 +31,12 @@ def model_identity(fetched: Fetched) -> Json:
         "size_bytes": fetched.size_bytes(),
         "opset": model_files.opset_of(proto),
         "origin": dict(fetched.origin),
-        **({"license": found} if found else {}),
+        **({"license": license_id} if license_id else {}),
     }
 
 
 def refuse_changes(setup: RunSetup, header: RunStarted, identity: Json) -> None:
-    """A run folder goes on only with the same model, data and settings that matter."""
+    """Refuse to resume a run with another model, other data or other settings that matter."""
     changed = []
     if header.model["sha256"] != identity["sha256"]:
         old, new = header.model["sha256"][:12], identity["sha256"][:12]
@@ -51,7 +51,7 @@ def refuse_changes(setup: RunSetup, header: RunStarted, identity: Json) -> None:
 
 
 def _resume_keys(setup: RunSetup) -> frozenset[str]:
-    """Own settings of the plug-ins that may change when a run is resumed."""
+    """Return the plug-ins' own settings that may change when a run is resumed."""
     chosen = {
         "task": setup.task,
         "search": setup.strategy,
@@ -103,7 +103,7 @@ def header(setup: RunSetup, workspace: Workspace, identity: Json) -> RunStarted:
 
 
 def _device_json(setup: RunSetup) -> Json:
-    """The device; of several, the first, and all of them."""
+    """Return the device; of several, the first, and all of them."""
     described = [one.describe() for one in setup.devices]
     if len(described) == 1:
         return {**setup.device.describe(), **described[0]}

@@ -1,4 +1,4 @@
-"""What a run has learnt that another run of the same graph can start from, as a small JSON file.
+"""Knowledge that another run of the same graph can start from, as a small JSON file.
 
 ranges       of the float model's tensors: sensitivities hold where these are near
 damage       at the output, of each layer under each scheme alone: the sensitivities
@@ -123,20 +123,22 @@ class Knowledge:
 
 def read_knowledge(path: str | Path) -> Knowledge:
     """Read the knowledge of a run folder, or of a file of sensitivities."""
-    place = read_path(path, "search.warm_start")
-    if place.is_dir():
-        if not (place / JOURNAL).is_file():
-            raise ConfigError(f"{shown(place)} is no run folder: it has no {JOURNAL}")
-        return knowledge_of(read_state(place / JOURNAL), place)
+    folder_or_file = read_path(path, "search.warm_start")
+    if folder_or_file.is_dir():
+        if not (folder_or_file / JOURNAL).is_file():
+            raise ConfigError(f"{shown(folder_or_file)} is no run folder: it has no {JOURNAL}")
+        return knowledge_of(read_state(folder_or_file / JOURNAL), folder_or_file)
     try:
-        with open_regular(place) as stream:
+        with open_regular(folder_or_file) as stream:
             data = json.loads(stream.read())
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{shown(place)} does not exist: give a run folder, or a file of sensitivities"
+            f"{shown(folder_or_file)} does not exist: give a run folder, or a file of sensitivities"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{shown(place)} is no run folder and no JSON file: {error}") from error
+        raise ConfigError(
+            f"{shown(folder_or_file)} is no run folder and no JSON file: {error}"
+        ) from error
     return Knowledge.from_json(data, source=str(path))
 
 
@@ -181,7 +183,7 @@ def _ranges(folder: Path) -> dict[str, tuple[float, float]]:
 
 
 def _float_model(probes: Iterable[Trial]) -> Plan:
-    """The transforms that most single layers were probed under."""
+    """Return the transforms that most single layers were probed under."""
     counts = Counter(t.plan.with_schemes({}) for t in probes if len(t.plan.schemes) == 1)
     return counts.most_common(1)[0][0] if counts else Plan()
 
@@ -189,8 +191,8 @@ def _float_model(probes: Iterable[Trial]) -> Plan:
 def _probed(
     probes: Iterable[Trial], float_model: Plan
 ) -> dict[tuple[str, Scheme], tuple[int, float]]:
-    """(layers that were probed together, damage of each) of single layers."""
-    found: dict[tuple[str, Scheme], tuple[int, float]] = {}
+    """Return (layers that were probed together, damage of each) of single layers."""
+    by_layer_and_scheme: dict[tuple[str, Scheme], tuple[int, float]] = {}
     for trial in probes:
         count = len(trial.plan.schemes)
         if trial.error is not None or trial.plan.with_schemes({}) != float_model:
@@ -198,18 +200,20 @@ def _probed(
         if not 0 < count <= MOST_SHARED:
             continue
         for pair in trial.plan.schemes:
-            if pair not in found or count < found[pair][0]:
-                found[pair] = (count, damage_of(trial) / count)
-    return found
+            if pair not in by_layer_and_scheme or count < by_layer_and_scheme[pair][0]:
+                by_layer_and_scheme[pair] = (count, damage_of(trial) / count)
+    return by_layer_and_scheme
 
 
 def _kept_float(state: RunState) -> tuple[str, ...]:
-    """Layers that the uniform plans of the run left out since it was of no use with them."""
+    """Return the layers that uniform plans of the run left out since they were of no use."""
     uniform = next((t for t in state.numbered if t.note == "good uniform"), None)
-    kept = next((t for t in state.numbered if _keeps_some(t.note)), None)
-    if uniform is None or kept is None:
+    without_some = next((t for t in state.numbered if _keeps_some(t.note)), None)
+    if uniform is None or without_some is None:
         return ()
-    return tuple(name for name, _ in uniform.plan.schemes if name not in kept.plan.as_dict())
+    return tuple(
+        name for name, _ in uniform.plan.schemes if name not in without_some.plan.as_dict()
+    )
 
 
 def _keeps_some(note: str) -> bool:
@@ -217,7 +221,7 @@ def _keeps_some(note: str) -> bool:
 
 
 def _good_plans(state: RunState) -> tuple[Plan, ...]:
-    """The front and the picks; each time the one that adds most to the front comes next."""
+    """Return the front and the picks, first what adds most to the front of those before it."""
     chosen = recommend(state)
     numbers = list(dict.fromkeys([*chosen.front, *chosen.picks.values()]))
     trials = [state.trials[n] for n in numbers if state.trials[n].plan.schemes]

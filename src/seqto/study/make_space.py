@@ -103,11 +103,11 @@ def _float_latency(study: Study) -> float | None:
 def _portable(
     menu: Choices, workspace: Workspace
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
-    """The menu without what the weights themselves show to saturate on some CPUs; and that.
+    """Return the menu without schemes whose weights saturate on some CPUs, and those schemes.
 
     The types have ruled out most of it; they do not tell of groups with several outputs.
     """
-    kept: dict[str, tuple[Scheme, ...]] = {}
+    portable: dict[str, tuple[Scheme, ...]] = {}
     gone: dict[str, list[str]] = {}
     for layer in workspace.layers:
         schemes = menu[layer.name]
@@ -118,14 +118,19 @@ def _portable(
                 )
                 if part.may_saturate:
                     gone.setdefault(str(scheme), []).append(layer.name)
-        kept[layer.name] = tuple(s for s in schemes if layer.name not in gone.get(str(s), ()))
-    return kept, [NotOffered(c, choices.NOT_PORTABLE, tuple(names)) for c, names in gone.items()]
+        portable[layer.name] = tuple(s for s in schemes if layer.name not in gone.get(str(s), ()))
+    return portable, [
+        NotOffered(c, choices.NOT_PORTABLE, tuple(names)) for c, names in gone.items()
+    ]
 
 
 def _sizes(
     workspace: Workspace, menu: Choices, roundable: frozenset[tuple[str, str]]
 ) -> dict[tuple[str, Scheme], int]:
-    """Bytes of every (layer, scheme). Integers of the right shape stand for those rounded later."""
+    """Return the bytes of every (layer, scheme).
+
+    Integers of the right shape stand for those rounded later.
+    """
     known = workspace.assembler
     sizer = Assembler(workspace.prepared, known.statistics, max_opset=known.max_opset)
     sizes: dict[tuple[str, Scheme], int] = {}
@@ -157,7 +162,7 @@ def _tried_menu(
     order: Sequence[str],
     full: Plan,
 ) -> dict[str, tuple[Scheme, ...]]:
-    """The menu without what this device refuses; each menu is tried once, then read back.
+    """Return the menu without what this device refuses; each menu is tried once, then read back.
 
     The event names the plan of the fully quantized model too: the mode's schemes that are left.
     """
@@ -209,7 +214,7 @@ def mode_of(settings: Settings, layers: Sequence[Layer]) -> str:
 def default_plan(
     settings: Settings, layers: Sequence[Layer]
 ) -> tuple[dict[str, Scheme], dict[str, Scheme]]:
-    """The mode's scheme for each layer, and the layers that the user keeps float."""
+    """Return the mode's scheme for each layer, and the layers that the user keeps float."""
     q = settings.quantize
     default = choices.default_schemes(
         layers,
@@ -228,7 +233,7 @@ def default_plan(
 def offered_menu(
     setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[tuple[str, str]]
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
-    """Layer → schemes that the strategy may choose from, before any is tried; and what is not.
+    """Return layer → schemes that the strategy may choose from, before any is tried; and others.
 
     `roundable`: the layers and kinds of integers that are rounded for their output.
     """
@@ -253,7 +258,7 @@ def offered_menu(
 
 
 def _stay_float(proto: Any) -> list[NotOffered]:
-    """Nodes that stay float: in branches, or because nobody knows that they compute with floats."""
+    """Return the nodes that stay float: in branches, or not known to compute with floats."""
     untyped = "shape inference does not tell the type of their output, as behind a custom op"
     inside = "they are inside the branches of If, Loop or Scan, which run as they are"
     rows = ((untyped, untyped_nodes(proto)), (inside, branch_nodes(proto)))
@@ -273,7 +278,7 @@ def _profiles(
     workspace: Workspace,
     menu: Choices,
 ) -> dict[str, Any]:
-    """Milliseconds of each layer under each scheme, from a few uniform plans run alone."""
+    """Return milliseconds of each layer under each scheme, from a few uniform plans run alone."""
     if Need.LATENCY_TABLE not in setup.strategy.needs:
         return {}
     if "latency" not in setup.settings.search.objectives:
@@ -297,8 +302,9 @@ def _variants(
     workspace: Workspace,
     menu: Choices,
 ) -> tuple[tuple[str, ...], ...]:
-    """Variants of the float model that plans may be built on; made once, before the search.
+    """Return the variants of the float model that plans may be built on.
 
+    Made once, before the search.
     They ease the rounding of activations: a menu that rounds none needs none.
     """
     chosen = [setup.settings.quantize.transforms]
@@ -351,7 +357,7 @@ def _note_transform(study: Study, message: str, *, layers: list[str], figures: J
 def analysis(
     setup: RunSetup, study: Study, plan: Plan, *, done: Done | None = None
 ) -> tuple[LayerError, ...]:
-    """The papers' ranking, recorded; for the report it is made even where no strategy asks.
+    """Return the papers' ranking, recorded; the report shows it even where no strategy asks.
 
     `done`: the outcome of `analysis_job`, which is run here otherwise.
     """
@@ -364,12 +370,14 @@ def analysis(
 def _by_damage(
     study: Study, ranking: tuple[LayerError, ...], default: Mapping[str, Scheme]
 ) -> tuple[LayerError, ...]:
-    """The layers that hurt the model's output most when they alone are quantized come first."""
+    """Return the layers, first those that hurt the output most when they alone are quantized."""
     plans = tuple(Plan.of({row.layer: default[row.layer]}) for row in ranking)
     damage = []
     for trial in study.answer(Ask(plans, probe=True)):
-        seen = next(iter(trial.measurements.values()), None)
-        damage.append(0.0 if seen is None or seen.damage is None else seen.damage)
+        measurement = next(iter(trial.measurements.values()), None)
+        damage.append(
+            0.0 if measurement is None or measurement.damage is None else measurement.damage
+        )
     order = sorted(range(len(ranking)), key=lambda i: (-damage[i], ranking[i].layer))
     return tuple(
         dataclasses.replace(ranking[i], rank=rank, damage=damage[i]) for rank, i in enumerate(order)
@@ -384,7 +392,7 @@ def analysis_job(setup: RunSetup, plan: Plan) -> RankLayers:
 def analysis_event(
     setup: RunSetup, executor: Executor, plan: Plan, *, done: Done | None = None
 ) -> LayersRanked:
-    """Layer errors of a plan, measured and ranked."""
+    """Return the layer errors of a plan, measured and ranked."""
     settings = setup.settings.analysis
     if done is None:
         (done,) = run_all(executor, [analysis_job(setup, plan)])

@@ -1,4 +1,4 @@
-"""How a run's wall time is spent: by phase, and how busy the workers are meanwhile.
+"""Wall time of a run by phase, and how busy the workers are meanwhile.
 
 A job that runs alone (a timing) has the machine for itself: it counts as exclusive, not as idle.
 """
@@ -121,25 +121,25 @@ class MeteredExecutor:
         """Wait for jobs that were begun ahead; return them in this order."""
         while any(self._ahead[handle] is None for handle in handles):
             self._wait_once(None)
-        found = [self._ahead.pop(handle) for handle in handles]
-        return [done for done in found if done is not None]
+        finished = [self._ahead.pop(handle) for handle in handles]
+        return [done for done in finished if done is not None]
 
     def wait(self, timeout_s: float | None = None) -> list[Done]:
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            found = self._wait_once(None if end is None else max(0.0, end - time.monotonic()))
+            finished = self._wait_once(None if end is None else max(0.0, end - time.monotonic()))
             waiting = self._phase.keys() - self._ahead.keys()
-            if found or not waiting or (end is not None and time.monotonic() >= end):
-                return found
+            if finished or not waiting or (end is not None and time.monotonic() >= end):
+                return finished
 
     def _wait_once(self, timeout_s: float | None) -> list[Done]:
         """Count what is done; return it without what was begun ahead, which is kept."""
-        found = self._executor.wait(timeout_s)
-        for done in found:
+        finished = self._executor.wait(timeout_s)
+        for done in finished:
             phase, alone = self._phase.pop(done.handle, (self._meter.phase, False))
             self._meter.add(phase, done.seconds, alone=alone)
-        self._ahead |= {done.handle: done for done in found if done.handle in self._ahead}
-        return [done for done in found if done.handle not in self._ahead]
+        self._ahead |= {done.handle: done for done in finished if done.handle in self._ahead}
+        return [done for done in finished if done.handle not in self._ahead]
 
     def stop(self, handle: Handle) -> None:
         self._executor.stop(handle)

@@ -69,12 +69,12 @@ def scratch_in(folder: Path) -> Iterator[Path]:
     """Make a temporary folder; where it cannot be made, one line says so."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        made = tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)
+        temporary = tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)
     except OSError as error:
         raise ConfigError(
             f"cannot write to {shown(folder)}: {error.strerror or error}; choose another place"
         ) from error
-    with made as name:
+    with temporary as name:
         yield Path(name)
 
 
@@ -127,7 +127,7 @@ def analyze(setup: RunSetup) -> tuple[Plan, RunState]:
 
 
 def settings_for_one(settings: Settings) -> Settings:
-    """Settings for `quantize`: where nothing is calibrated, data may be left out."""
+    """Return settings for `quantize`: where nothing is calibrated, data may be left out."""
     if data_kinds(settings):
         return settings
     if settings.quantize.mode == "static" or settings.quantize.transforms:
@@ -152,20 +152,20 @@ def quantize(setup: RunSetup, *, beside: Path) -> tuple[Plan, Assembled]:
         plan = planned(setup, workspace)
         if not plan.schemes:
             raise ConfigError("every layer is excluded: nothing is left to quantize")
-        made = _assembler_of(workspace, plan).assemble(plan)
+        assembled = _assembler_of(workspace, plan).assemble(plan)
         # a model that its device cannot run is not handed out
         device = device_for(setup.device, setup.wiring)
-        with contextlib.closing(device.open(made.data)) as session:
+        with contextlib.closing(device.open(assembled.data)) as session:
             session.run(workspace.store.batch(CALIBRATION, 0, workspace.store.feed_rows(1)))
-    return plan, made
+    return plan, assembled
 
 
 def _assembler_of(workspace: Workspace, plan: Plan) -> Assembler:
     """Return the assembler of the float model, transformed or not, that the plan is built on."""
     if variant_of(plan.transforms) == BASE:
         return workspace.assembler
-    found = variant_folder(workspace.folder, plan.transforms)
-    return open_assembler(found, max_opset=workspace.assembler.max_opset)
+    folder = variant_folder(workspace.folder, plan.transforms)
+    return open_assembler(folder, max_opset=workspace.assembler.max_opset)
 
 
 # ------------------------------------------------------------------------------------ diagnosis
@@ -176,18 +176,18 @@ def diagnose(setup: RunSetup) -> tuple[Plan, list[Json]]:
     with opened(setup) as (workspace, _):
         plan = planned(setup, workspace)
         with open_executor(setup, workspace) as executor:
-            found = diagnose_plan(executor, plan, profiles=_profiled(executor, plan))
-    if len([f for f in found if f["figures"]["cause"] == "failed"]) == len(PARTS):
-        raise DeviceError(found[0]["message"])
-    return plan, found
+            findings = diagnose_plan(executor, plan, profiles=_profiled(executor, plan))
+    if len([f for f in findings if f["figures"]["cause"] == "failed"]) == len(PARTS):
+        raise DeviceError(findings[0]["message"])
+    return plan, findings
 
 
 def _profiled(executor: Executor, plan: Plan) -> list[Json]:
-    """Kernel times of the float model and of the plan, one after the other: alone."""
-    found = []
+    """Return kernel times of the float model and of the plan, one after the other: alone."""
+    profiles = []
     for scheme, what in (("float", plan.with_schemes({})), ("planned", plan)):
         (done,) = run_all(executor, [ProfilePlan(what)], alone=True)
         if isinstance(done.outcome, Figures) and done.outcome.values["layers_ms"]:
             named = {"plan_key": what.key, "integer_layers": integer_layers(what)}
-            found.append({"scheme": scheme, **named, **done.outcome.values})
-    return found
+            profiles.append({"scheme": scheme, **named, **done.outcome.values})
+    return profiles

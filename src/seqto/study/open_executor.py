@@ -27,7 +27,7 @@ from seqto.tasks.task import judges_one_output, portable_form
 def open_executor(
     setup: RunSetup, workspace: Workspace, on: RunDevice | None = None
 ) -> Iterator[Executor]:
-    """The executor that a run's settings ask for; its processes end with the block.
+    """Open the executor that a run's settings ask for; its processes end with the block.
 
     `on`: another of the run's devices than the first.
     """
@@ -52,7 +52,7 @@ def open_executor(
 
 @contextlib.contextmanager
 def open_others(setup: RunSetup, workspace: Workspace) -> Iterator[dict[str, Executor]]:
-    """The executors of a run's other devices, by their names."""
+    """Open the executors of a run's other devices; yields them by name."""
     with contextlib.ExitStack() as stack:
         yield {
             one.name: stack.enter_context(open_executor(setup, workspace, one))
@@ -80,8 +80,8 @@ def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, Lo
     # the user's own files stay where they are and stand under these names
     named: dict[str, Path] = {}
     beside: list[Path] = []
-    for place, file in enumerate(given):
-        folder = f"original-{place}" if place else "original"
+    for number, file in enumerate(given):
+        folder = f"original-{number}" if number else "original"
         data = external_files(file)
         named |= {f"{folder}/{p.relative_to(file.parent).as_posix()}": p for p in (file, *data)}
         beside += data
@@ -113,7 +113,7 @@ def _relative(path: Path, root: Path) -> str:
 
 
 def _slots(setup: RunSetup, device: Device) -> int:
-    wanted = setup.settings.search.jobs or os.cpu_count() or 1
+    workers = setup.settings.search.jobs or os.cpu_count() or 1
     if isinstance(device, LimitedDevice):
-        return min(wanted, device.max_workers or wanted)
-    return wanted
+        return min(workers, device.max_workers or workers)
+    return workers

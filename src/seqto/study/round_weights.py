@@ -34,34 +34,34 @@ class Rounding:
     progress: Callable[[str, int, int], None] = lambda _what, _done, _total: None
 
     def ensure(self, variant: str) -> None:
-        place = self.folder / "variants" / variant
-        if not self.kinds or (place / INDEX_FILE).is_file():
+        folder = self.folder / "variants" / variant
+        if not self.kinds or (folder / INDEX_FILE).is_file():
             return
-        prepared = open_prepared(place / "model.onnx")
+        prepared = open_prepared(folder / "model.onnx")
         columns = {x.name: columns_of(x, prepared) for x in prepared.layers}
-        wanted = {name: count for name, count in columns.items() if count is not None}
+        roundable = {name: count for name, count in columns.items() if count is not None}
         running: dict[Handle, RoundWeights] = {}
-        for number, names in enumerate(shares(wanted, self.executor.slots)):
+        for number, names in enumerate(shares(roundable, self.executor.slots)):
             job = RoundWeights(variant, tuple(names), tuple(self.kinds), f"rounded-{number}.npy")
             running[self.executor.submit(job)] = job
         rows: dict[str, Sequence[Json]] = {}
         done_layers = 0
-        self.progress("rounding", 0, len(wanted))
+        self.progress("rounding", 0, len(roundable))
         while running:
             for done in self.executor.wait():
                 if done.handle not in running:
                     continue
                 job = running.pop(done.handle)
-                found = expect(done, WeightsRounded)
-                if isinstance(found, Failure):
+                outcome = expect(done, WeightsRounded)
+                if isinstance(outcome, Failure):
                     self._cancel(running)
-                    raise DeviceError(f"rounding weights for the output failed: {found.message}")
-                self.executor.files.adopt(found.file, f"variants/{variant}/{job.file}")
-                rows[job.file] = found.rows
+                    raise DeviceError(f"rounding weights for the output failed: {outcome.message}")
+                self.executor.files.adopt(outcome.file, f"variants/{variant}/{job.file}")
+                rows[job.file] = outcome.rows
                 done_layers += len(job.layers)
-                self.progress("rounding", done_layers, len(wanted))
+                self.progress("rounding", done_layers, len(roundable))
         index = [row for file in sorted(rows) for row in rows[file]]
-        write_file(place / INDEX_FILE, json.dumps(index).encode())
+        write_file(folder / INDEX_FILE, json.dumps(index).encode())
 
     def _cancel(self, running: Iterable[Handle]) -> None:
         for handle in running:
@@ -76,7 +76,7 @@ def roundable_kinds(
     Nothing is rounded for that: layers whose inputs are so large that their squares may leave
     float's range are left out, and blocks are for matrices alone.
     """
-    found: set[tuple[str, str]] = set()
+    roundable: set[tuple[str, str]] = set()
     for layer in prepared.layers:
         if columns_of(layer, prepared) is None:
             continue
@@ -85,12 +85,12 @@ def roundable_kinds(
         if not all(end < LARGEST_INPUT for end in ends):  # also where one is not a number
             continue
         matrix = len(layer.weight_shape) == 2
-        found |= {(layer.name, kind) for kind in kinds if matrix or kind in INT_TYPES}
-    return frozenset(found)
+        roundable |= {(layer.name, kind) for kind in kinds if matrix or kind in INT_TYPES}
+    return frozenset(roundable)
 
 
 def shares(columns: Mapping[str, int], workers: int) -> list[list[str]]:
-    """Layers in groups of about equal work, each of which fits into one worker's memory."""
+    """Return layers in groups of about equal work, each of which fits into one worker's memory."""
     if not columns:
         return []
     size = {name: 8 * count**2 for name, count in columns.items()}

@@ -164,7 +164,7 @@ def _study(
 
 
 def _steps(setup: RunSetup, study: Study, workspace: Workspace, executor: MeteredExecutor) -> str:
-    """Baseline, analysis, search, then final figures for what is recommended."""
+    """Run baseline, analysis and search, then measure final figures of what is recommended."""
     if setup.guess is not None and not study.state.has_finding(GUESS):
         figures = {"kind": setup.guess.kind, **setup.guess.settings}
         study.append(Finding(GUESS, setup.guess.sentence, (), figures))

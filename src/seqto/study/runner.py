@@ -1,4 +1,4 @@
-"""How plans become trials: jobs for the workers, and what their results say.
+"""Runner of plans: jobs for the workers, and the trials that their results make.
 
 The runner measures; the study decides what is run and records it.
 """
@@ -170,7 +170,7 @@ class PlanRunner:
     def _wait(
         self, running: Mapping[Handle, object], deadline: Callable[[], float | None]
     ) -> list[Done]:
-        """Jobs of these that are done; when the time is up the rest is cancelled."""
+        """Return which of these jobs are done; when the time is up the others are cancelled."""
         end = deadline()
         left = None if end is None else end - time.monotonic()
         if left is not None and left <= 0:

@@ -29,7 +29,7 @@ class TrialMaker:
         done: Done,
         measurement: Measurement | None = None,
     ) -> Trial:
-        """`measurement`: what the main process has made of raw outputs."""
+        """Return the trial of a job; `measurement`: what main has made of raw outputs."""
         outcome = done.outcome
         model = _model_of(done)
         twin = self.by_content.get(model.content) if model.content else None
@@ -40,7 +40,7 @@ class TrialMaker:
             measurements, failure = dict(twin.measurements), twin.error
         elif failure is None and measured is None:
             failure = Failure("run", "the model gave no outputs")
-        made = Trial(
+        trial = Trial(
             number=number,
             plan=plan,
             size_bytes=model.size_bytes,
@@ -57,12 +57,12 @@ class TrialMaker:
             graph=model.graph or (twin.graph if twin else ""),
         )
         if model.content:
-            self.by_content.setdefault(model.content, made)
-        return made
+            self.by_content.setdefault(model.content, trial)
+        return trial
 
 
 def _model_of(done: Done) -> ModelMade:
-    """The model that was assembled, also where it has failed afterwards."""
+    """Return the model that was assembled, also where it has failed afterwards."""
     outcome = done.outcome
     if isinstance(outcome, Failure):
         note = done.note

@@ -38,8 +38,8 @@ from seqto.study.setup_data import (
     tokenizer_table,
 )
 from seqto.study.study import Listener
-from seqto.tasks.guess import TaskGuess
 from seqto.tasks.task import LabelledTask, Task, TokenTask, probed_rows
+from seqto.tasks.task_guess import TaskGuess
 
 Progress = Callable[[str, int, int], None]  # (step, done, total)
 
@@ -76,18 +76,21 @@ class RunSetup:
 
 
 def make_setups(settings: Settings, models: Sequence[str] = (), *, out: Path) -> list[RunSetup]:
-    """One run for each model that the paths (else model.path) name; several get sub-folders."""
-    made = make_each(settings, models, out=out)
-    for _, setup in made:
+    """Return one run for each model that the paths (else model.path) name.
+
+    Several get sub-folders.
+    """
+    setups_or_errors = make_each(settings, models, out=out)
+    for _, setup in setups_or_errors:
         if isinstance(setup, SeqtoError):
             raise setup
-    return [setup for _, setup in made if isinstance(setup, RunSetup)]
+    return [setup for _, setup in setups_or_errors if isinstance(setup, RunSetup)]
 
 
 def make_each(
     settings: Settings, models: Sequence[str] = (), *, out: Path
 ) -> list[tuple[str, RunSetup | SeqtoError]]:
-    """(name, set-up or why there is none) of each model: one that is bad stops no other."""
+    """Return (name, set-up or why there is none) of each model: one that is bad stops no other."""
     check_settings(settings)
     paths = models or ([settings.model.path] if settings.model.path else [])
     pairs: list[tuple[Fetched, Settings]] = []
@@ -118,7 +121,7 @@ def _setup_or_error(fetched: Fetched, out: Path, settings: Settings) -> RunSetup
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """Folder names for models: all different, and none leads out of the run folder."""
+    """Return folder names for models: all different, and none leads out of the run folder."""
     safe = ["".join(c if c.isalnum() or c in "-_.+" else "-" for c in n).strip(".") for n in names]
     taken = {n.casefold() for n in safe if n and _count(safe, n) == 1}
     chosen = []
@@ -207,7 +210,7 @@ def calibration_methods(settings: Settings) -> list[str]:
 
 
 def probe_rows(setup: RunSetup) -> int:
-    """Samples of a probe: as set, else as few as the task can do with."""
+    """Return the number of samples of a probe: as set, else as few as the task can do with."""
     asked = setup.settings.search.probes
     if "search.probes" in setup.settings.given:
         return asked

@@ -37,7 +37,7 @@ def preprocess_of(settings: Settings, fetched: Fetched) -> Preprocess | None:
 
 
 def data_kinds(settings: Settings) -> dict[str, Any]:
-    """The data sources that settings name: [data] images = "folder" → {"images": "folder"}."""
+    """Return the data sources of settings: [data] images = "folder" → {"images": "folder"}."""
     data = settings.data
     chosen: dict[str, Any] = {}
     for kind in plugins.kinds(plugins.DATA):
@@ -153,7 +153,7 @@ def reads_texts(settings: Settings) -> bool:
 
 
 def tokenizer_table(settings: Settings, fetched: Fetched) -> Json:
-    """[data.tokenizer]; without a file, the repository's tokenizer or the one beside the model."""
+    """Return [data.tokenizer]; without a file, with the repository's or one beside the model."""
     table = dict(settings.data.tokenizer)
     if "file" in table or "vocab" in table:
         return table
@@ -161,17 +161,17 @@ def tokenizer_table(settings: Settings, fetched: Fetched) -> Json:
         return {**fetched.text["tokenizer"], **table}
     model = Path(fetched.path)
     beside = [model.with_suffix(".tokenizer.json"), model.with_name("tokenizer.json")]
-    found = next((path for path in beside if path.is_file()), None)
-    if found is None:
+    tokenizer_file = next((path for path in beside if path.is_file()), None)
+    if tokenizer_file is None:
         raise ConfigError(
             f"texts need a tokenizer: set data.tokenizer.file, or put tokenizer.json beside "
             f"{model.name}"
         )
-    return {**table, "file": str(found)}
+    return {**table, "file": str(tokenizer_file)}
 
 
 def _labels(settings: Settings, task: Task) -> str | None:
-    """data.labels; without it, a task of boxes or masks takes no classes from sub-folders."""
+    """Return data.labels; without it, no classes of sub-folders for a task of boxes or masks."""
     if not isinstance(task, LabelledTask):
         return settings.data.labels
     if settings.data.labels not in (None, NO_LABELS):

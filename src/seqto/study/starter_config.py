@@ -10,7 +10,8 @@ from seqto.model import files as model_files
 from seqto.model.sources.source import Fetched
 from seqto.study.guess_task import metadata, said_task, signature
 from seqto.study.starter_preprocess import preprocess_table
-from seqto.tasks.guess import TaskGuess, Tensor, guess_task
+from seqto.tasks.guess import guess_task
+from seqto.tasks.task_guess import TaskGuess, Tensor
 
 PLACEHOLDER = 100  # random inputs, where no data are given: enough for a dry run
 
@@ -25,9 +26,9 @@ def starter_config(fetched: Fetched, *, model: str, data: tuple[str, Any] | None
     lines += [f"# input {_toml(name)}: {_shape(t)}" for name, t in inputs.items()]
     lines += [f"# output {_toml(name)}: {_shape(t)}" for name, t in outputs.items()]
     lines += ["", "[task]", *_task(guess), "", "[data]", *_data(data)]
-    found = preprocess_table(inputs, guess, metadata(proto))
-    if found is not None:
-        lines += ["", "[data.preprocess]", *_preprocess(found, fetched)]
+    preprocess = preprocess_table(inputs, guess, metadata(proto))
+    if preprocess is not None:
+        lines += ["", "[data.preprocess]", *_preprocess(preprocess, fetched)]
     return "\n".join([*lines, *_SEARCH]) + "\n"
 
 
@@ -57,8 +58,8 @@ _SPLITS = (
 )
 
 
-def _preprocess(found: tuple[dict[str, Any], list[str]], fetched: Fetched) -> list[str]:
-    table, lines = found
+def _preprocess(table_and_notes: tuple[dict[str, Any], list[str]], fetched: Fetched) -> list[str]:
+    table, lines = table_and_notes
     if fetched.preprocess:  # a repository says it
         table, lines = {key: value for key, value in fetched.preprocess.items() if value}, []
     return [*(f"# {line}" for line in lines), *(f"{k} = {_toml(v)}" for k, v in table.items())]
@@ -81,7 +82,7 @@ def _shape(tensor: Tensor) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML writes it; strings of strangers are escaped."""
+    """Return a value as TOML writes it; strings of strangers are escaped."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from seqto.tasks.guess import CLASSIFICATION, DETECTION, MULTI_LABEL, TaskGuess, Tensors
+from seqto.tasks.task_guess import CLASSIFICATION, DETECTION, MULTI_LABEL, TaskGuess, Tensors
 
 Json = dict[str, Any]
 Size = tuple[int, int]
@@ -62,18 +62,18 @@ def preprocess_table(
 
 
 def _noted_size(sides: tuple[int | None, ...], noted: Mapping[str, str]) -> Size | None:
-    """The size that an exporter has noted as `imgsz`, where the file leaves it open."""
+    """Return the size that an exporter has noted as `imgsz`, where the file leaves it open."""
     try:
-        found = json.loads(noted.get("imgsz", "")) if None in sides else None
+        size = json.loads(noted.get("imgsz", "")) if None in sides else None
     except ValueError:
         return None
-    if isinstance(found, int):
-        found = [found, found]
-    if not isinstance(found, list) or len(found) != 2:
+    if isinstance(size, int):
+        size = [size, size]
+    if not isinstance(size, list) or len(size) != 2:
         return None
-    if not all(isinstance(side, int) and 0 < side <= 1 << 14 for side in found):
+    if not all(isinstance(side, int) and 0 < side <= 1 << 14 for side in size):
         return None
-    return found[0], found[1]
+    return size[0], size[1]
 
 
 def _usual_size(sides: tuple[int | None, ...], kind: str) -> Size:
@@ -83,7 +83,7 @@ def _usual_size(sides: tuple[int | None, ...], kind: str) -> Size:
 
 
 def _fit(size: Size, kind: str, decoder: str) -> Json:
-    """How a picture of any size becomes the input's size."""
+    """Return settings by which a picture of any size becomes the input's size."""
     sides = size[0] if size[0] == size[1] else list(size)
     if kind == DETECTION and decoder not in STRETCHED:
         return {"letterbox": sides, "fill": 114, "interpolation": "bilinear"}
@@ -94,7 +94,7 @@ def _fit(size: Size, kind: str, decoder: str) -> Json:
 
 
 def _numbers(dtype: str, channels: int, size: Size, kind: str, decoder: str) -> Json:
-    """How pixels become numbers."""
+    """Return settings by which pixels become numbers."""
     if not dtype.startswith("float"):
         return {"channels": "RGB" if channels == 3 else "GRAY"}
     if channels == 1:

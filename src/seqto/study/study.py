@@ -141,7 +141,7 @@ class Study:
         first = DeviceRun(device_name, executor, device, timing)
         self.devices = (first, *others)
         self.runner: PlanRunner | FleetRunner = runner_on(first)
-        self.clock: Clock | FleetClock = Clock(executor, timing, seen=self.runner.note_node)
+        self.clock: Clock | FleetClock = Clock(executor, timing, on_timed=self.runner.note_node)
         if others:
             clocks = {one.name: Clock(one.executor, one.timing) for one in self.devices}
             self.runner = FleetRunner(
@@ -190,7 +190,7 @@ class Study:
             return BUDGET
 
     def answer(self, ask: Ask) -> list[Trial]:
-        """Trials for the plans asked, in their order; recorded ones are not run again."""
+        """Return trials for the plans asked, in their order; recorded ones are not run again."""
         known = self.probed if ask.probe else self.trials
         notes = ask.notes or ("",) * len(ask.plans)
         # probes too: on the samples that weights were rounded for, they would look too good
@@ -201,10 +201,10 @@ class Study:
                 fresh[plan.key] = (plan, note)
         # numbers follow the order of asking, so a run that was killed within a batch repeats them
         before = len(self.order)
-        foretold: dict[str, float | None] = {}
+        lower_bounds: dict[str, float | None] = {}
         if ask.latency and not ask.probe:
             below = ask.not_below or (None,) * len(ask.plans)
-            foretold = {p.key: low for p, low in zip(ask.plans, below, strict=True)}
+            lower_bounds = {p.key: low for p, low in zip(ask.plans, below, strict=True)}
         if not ask.probe:
             asked_now = dict.fromkeys(p.key for p in ask.plans)
             self.order += [key for key in asked_now if key not in self.order]
@@ -222,12 +222,12 @@ class Study:
                     earlier=earlier,
                     conclude=lambda trial: self._conclude(trial, probe=ask.probe),
                     deadline=lambda: self.deadline,
-                    not_below=foretold,
+                    not_below=lower_bounds,
                 )
                 self.runner.run(work)
         if ask.latency:
             asked = [p.key for p in ask.plans if p.key in known]
-            self.time([k for k in asked if self._may_count(known[k], foretold.get(k), before)])
+            self.time([k for k in asked if self._may_count(known[k], lower_bounds.get(k), before)])
         if any(p.key not in known for p in ask.plans):
             raise OutOfBudget
         return [self._as_first_timed(known[p.key]) for p in ask.plans]
@@ -247,7 +247,7 @@ class Study:
         return trial if first is None else dataclasses.replace(trial, latency=first)
 
     def _round_for(self, plans: Iterable[Plan]) -> None:
-        """Weights are rounded for the output when the first plan on their variant wants that."""
+        """Round weights for the output when the first plan on their variant wants that."""
         wanting = [p for p in plans if p.rounds_for_output]
         for variant in dict.fromkeys(variant_of(p.transforms) for p in wanting):
             self.rounding.ensure(variant)
@@ -266,7 +266,7 @@ class Study:
         return self.began + min(SEARCH_SHARE * whole, whole - self._afterwards())
 
     def _afterwards(self) -> float:
-        """Seconds that held-out figures of the chosen will take, going by the trials so far."""
+        """Return the seconds that held-out figures will take, going by the trials so far."""
         spent = sorted(t.seconds for t in self.trials.values() if t.error is None)
         if not spent:
             return 0.0
@@ -278,7 +278,7 @@ class Study:
         return answers + 20 * self.clock.timing.seconds
 
     def _numbers(self, keys: Iterable[str]) -> dict[str, int]:
-        """A new trial's number is its place in the order of asking, unless that is taken.
+        """Return numbers of new trials: their places in the order of asking, if not taken.
 
         It is taken where a resumed search with other settings asks in another order.
         """

@@ -29,7 +29,7 @@ TOKENS, LONG_TOKENS, LONG_MS, LONG_RATIO = "tokens", "long_tokens", "long_ms", "
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How latency is measured."""
+    """Settings by which latency is measured."""
 
     threads: int = 0
     seconds: float = 1.0
@@ -45,14 +45,14 @@ class Clock:
         executor: Executor,
         timing: Timing,
         *,
-        seen: Callable[[Done], None] = lambda _done: None,
+        on_timed: Callable[[Done], None] = lambda _done: None,
     ) -> None:
-        """`seen` is told of every timing, as it came from the executor."""
-        self._executor, self.timing, self._seen = executor, timing, seen
+        """`on_timed` is told of every timing, as it came from the executor."""
+        self._executor, self.timing, self._on_timed = executor, timing, on_timed
         self._node = ""  # that has run the last timing
 
     def measure(self, plans: Sequence[Plan], *, float_plan: Plan | None) -> list[Latency | Failure]:
-        """One latency a plan, beside one float session, or why it cannot be timed."""
+        """Return one latency a plan, beside one float session, or why it cannot be timed."""
         result = self._interleaved(plans, float_plan)
         if isinstance(result, Failure) and len(plans) > 1:  # one of them spoils it for the rest
             return [self.measure([p], float_plan=float_plan)[0] for p in plans]
@@ -61,7 +61,7 @@ class Clock:
         return [self._latency(result, i) for i in range(1, len(plans) + 1)]
 
     def footprint(self, plan: Plan | None) -> MemoryMeasured | Failure:
-        """Memory and time to load of a model in a process of its own; None: the file as given."""
+        """Measure memory and load time of a model in a process of its own; None: the given file."""
         saved_files: Mapping[str, FileRef] = {}
         if plan is not None:
             # assembled elsewhere, so that the memory of that is not counted
@@ -111,7 +111,7 @@ class Clock:
             batch=self.timing.batch,
         )
         (done,) = run_all(self._executor, [job], alone=True)
-        self._seen(done)
+        self._on_timed(done)
         self._node = str(done.node.get("name", ""))
         return expect(done, Timed)
 
@@ -131,7 +131,7 @@ def latency_from(
     node: str = "",
     extra: Mapping[str, float] | None = None,
 ) -> Latency:
-    """Medians, and the ratio round by round: a busy second slows both of its runs."""
+    """Return medians, and the ratio round by round: a busy second slows both of its runs."""
     ours = np.asarray(candidate_ms)
     low, middle, high = median_interval(ours / np.asarray(float_ms))
     return Latency(

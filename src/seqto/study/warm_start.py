@@ -50,11 +50,11 @@ def take_knowledge(setup: RunSetup, study: Study) -> Knowledge | None:
         return None
     recorded = study.state.knowledge
     if recorded is None:
-        found = read_knowledge(path)
-        study.append(KnowledgeTaken(str(path), found.to_json()))
+        knowledge = read_knowledge(path)
+        study.append(KnowledgeTaken(str(path), knowledge.to_json()))
         recorded = study.state.knowledge
         assert recorded is not None
-        _take_profiles(study, found)
+        _take_profiles(study, knowledge)
     return Knowledge.from_json(recorded.knowledge, source=recorded.source)
 
 
@@ -90,13 +90,13 @@ def make_prior(study: Study, workspace: Workspace, space: Space, known: Knowledg
 
 
 def _offered_plans(study: Study, space: Space, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-    found = []
+    offered = []
     for plan in plans:
         schemes = {n: _like(space, n, s) for n, s in plan.schemes if n in space.menu}
         if all(s is not None for s in schemes.values()):
-            kept = plan if plan.transforms in space.transforms else _untransformed(plan)
-            found.append(kept.with_schemes({n: s for n, s in schemes.items() if s}))
-    unique = tuple(dict.fromkeys(found))
+            base = plan if plan.transforms in space.transforms else _untransformed(plan)
+            offered.append(base.with_schemes({n: s for n, s in schemes.items() if s}))
+    unique = tuple(dict.fromkeys(offered))
     _say(
         study,
         f"{len(unique)} of {len(plans)} good plans are tried first",
@@ -110,13 +110,13 @@ def _untransformed(plan: Plan) -> Plan:
 
 
 def _like(space: Space, layer: str, scheme: Scheme) -> Scheme | None:
-    """The scheme, or the one in its place: rounded otherwise, or that cannot saturate here."""
+    """Return the scheme or its stand-in: rounded otherwise, or one that cannot saturate here."""
     menu = space.menu[layer]
-    wanted: list[Scheme] = [scheme]
+    options: list[Scheme] = [scheme]
     if isinstance(scheme, StaticInt) and scheme.weight is S8 and not space.exact_products:
         exact = (P8, U8) if scheme.per_channel else (U8,)
-        wanted = [*(dataclasses.replace(scheme, weight=w) for w in exact), scheme]
-    for option in wanted:
+        options = [*(dataclasses.replace(scheme, weight=w) for w in exact), scheme]
+    for option in options:
         plain = option.without_output_rounding()
         alike = [s for s in menu if s == option] + [
             s for s in menu if s.without_output_rounding() == plain
@@ -129,7 +129,7 @@ def _like(space: Space, layer: str, scheme: Scheme) -> Scheme | None:
 def _holding(
     study: Study, workspace: Workspace, space: Space, known: Knowledge
 ) -> dict[tuple[str, Scheme], float]:
-    """Sensitivities of layers whose ranges are near, of schemes that compute as they did."""
+    """Return sensitivities of layers whose ranges are near, of schemes that compute the same."""
     now = workspace.assembler.statistics.ranges
     moved = {x.name for x in workspace.layers if not _is_near(x, known.ranges, now)}
     exact = known.int8_products == (

@@ -128,7 +128,7 @@ def build_store(
 
 
 def check_answers(setup: RunSetup, prepared: Path, store: SampleStore) -> None:
-    """The prepared model must give the float model's answers on real samples.
+    """Refuse a prepared model that does not give the float model's answers on real samples.
 
     This is the first time that the model runs: a worker does it, under the time limit.
     """
@@ -181,9 +181,11 @@ def calibrate_or_load(
 def judged_output(setup: RunSetup, prepared: Prepared) -> outputs.Judged:
     """Return the output that is judged; of a bundle, the decoder's, which becomes tokens."""
     if setup.wiring is None:
-        return outputs.choose(prepared.proto, prepared.layers, wanted=setup.settings.task.output)
+        return outputs.choose(
+            prepared.proto, prepared.layers, output_name=setup.settings.task.output
+        )
     name = f"{DECODER}/{setup.wiring.logits}"
-    chosen = outputs.choose(prepared.proto, prepared.layers, wanted=name)
+    chosen = outputs.choose(prepared.proto, prepared.layers, output_name=name)
     return outputs.Judged(chosen.name, 0, 1, tuple(range(len(OUTPUTS))))
 
 
@@ -198,7 +200,7 @@ def task_for(setup: RunSetup, workspace: Workspace) -> Task:
 
 
 def _picture_size(setup: RunSetup, prepared: Prepared) -> tuple[int, int] | None:
-    """Height and width of the one input that takes pictures, where they are fixed."""
+    """Return height and width of the one input that takes pictures, where they are fixed."""
     pictures = [spec.shape for spec in prepared.inputs if len(spec.shape) == 4]
     if len(pictures) != 1:
         return None
@@ -229,16 +231,16 @@ def add_variant(
     A treatment that finds nothing to do leaves no variant, unless it is needed. Corrections alone
     need none: they are made while a model is assembled.
     """
-    made = [t for t in transforms if t != BIAS_CORRECTION]
-    if not made:
+    graph_transforms = [t for t in transforms if t != BIAS_CORRECTION]
+    if not graph_transforms:
         return {"name": BASE, "touched": [], "skipped": [], "exact": True, "moved": 0.0}
-    folder = variant_folder(workspace.folder, made)
+    folder = variant_folder(workspace.folder, graph_transforms)
     name = folder.name
     prepared = workspace.prepared
     touched: list[str] = []
     skipped: list[str] = []
     exact = True
-    for turn, code in enumerate(made):
+    for turn, code in enumerate(graph_transforms):
         if turn:  # what flows through the model has changed since
             peaks = calibrate(prepared, workspace.feeds.calibration).peaks
         applied = _apply(parse_transform(code), prepared, peaks, workspace.feeds)
@@ -247,12 +249,12 @@ def add_variant(
         skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]
         model_files.save(applied.proto, folder / TREATED_FILE)
         prepared = model_prepare.open_prepared(folder / TREATED_FILE)
-    found = {"name": name, "touched": sorted(set(touched)), "skipped": skipped, "exact": exact}
+    summary = {"name": name, "touched": sorted(set(touched)), "skipped": skipped, "exact": exact}
     if not touched and not needed:
         (folder / TREATED_FILE).unlink(missing_ok=True)  # what this call has made, nothing else
         with contextlib.suppress(OSError):  # not empty: then the rest is not from here
             folder.rmdir()
-        return {**found, "moved": 0.0}
+        return {**summary, "moved": 0.0}
     # samples that no treatment has looked at, where there are any
     split = EVALUATION if workspace.store.splits().get(EVALUATION) else CALIBRATION
     feeds = workspace.feeds.first(split, 8)
@@ -268,4 +270,4 @@ def add_variant(
         calibration = calibrate(prepared, workspace.feeds.calibration, methods=methods)
         save_statistics(calibration.statistics, folder / STATISTICS_FILE)
     (folder / TREATED_FILE).replace(folder / MODEL_FILE)
-    return {**found, "moved": moved}
+    return {**summary, "moved": moved}

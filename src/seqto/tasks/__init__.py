@@ -1,1 +1,1 @@
-"""What an answer is, and how far two answers are apart."""
+"""Tasks: they decode outputs to answers and measure how far two answers are apart."""

@@ -26,12 +26,12 @@ _PLAIN_KINDS = "biufc"  # array types that are their bytes: no objects, no recor
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], record: Json) -> None:
     """Write the file in one step; arrays hold numbers only."""
-    rows, place = [], 0
+    rows, offset = [], 0
     for name, array in arrays.items():
         if array.dtype.kind not in _PLAIN_KINDS:
             raise TypeError(f"array {name!r} of {array.dtype} cannot be written: numbers only")
-        rows.append([name, array.dtype.str, list(array.shape), place])
-        place += -(-array.nbytes // _ALIGNED) * _ALIGNED
+        rows.append([name, array.dtype.str, list(array.shape), offset])
+        offset += -(-array.nbytes // _ALIGNED) * _ALIGNED
     head = json.dumps({"arrays": rows, "record": record}).encode()
     head += b" " * (-(_LENGTH.size + len(head)) % _ALIGNED)
     with replacing(path) as stream:
@@ -52,12 +52,12 @@ def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], Json]:
         whole = np.memmap(path, np.uint8, mode="r")
         first = _LENGTH.size + length
         arrays = {}
-        for name, kind, shape, place in head["arrays"]:
+        for name, kind, shape, offset in head["arrays"]:
             dtype = np.dtype(kind)
             if dtype.kind not in _PLAIN_KINDS:  # bytes must never become pointers
                 raise ValueError(f"it holds an array of {kind!r}")
             size = dtype.itemsize * int(np.prod(shape))
-            part = whole[first + place : first + place + size]
+            part = whole[first + offset : first + offset + size]
             arrays[name] = np.asarray(part).view(dtype).reshape(shape)
     except (OSError, ValueError, KeyError, struct.error) as error:
         raise JournalError(f"cannot read {path.name}: {error}; delete it and run again") from error

@@ -37,8 +37,8 @@ class Boxes:
 def areas(boxes: Numbers) -> Floats:
     """Return the area of each box; 0 where a side is negative or not a number."""
     sides = np.asarray(boxes, dtype=np.float64)[:, 2:4] - np.asarray(boxes, np.float64)[:, :2]
-    found: Floats = np.fmax(sides, 0.0).prod(axis=1)
-    return found
+    products: Floats = np.fmax(sides, 0.0).prod(axis=1)
+    return products
 
 
 def iou(a: Numbers, b: Numbers) -> Floats:
@@ -49,8 +49,8 @@ def iou(a: Numbers, b: Numbers) -> Floats:
         high = np.minimum(first[:, None, 2:4], second[None, :, 2:4])
         common = np.fmax(high - low, 0.0).prod(axis=2)
         union = areas(first)[:, None] + areas(second)[None] - common
-        found: Floats = np.nan_to_num(common / np.maximum(union, 1e-9), nan=0.0, posinf=0.0)
-    return found
+        overlaps: Floats = np.nan_to_num(common / np.maximum(union, 1e-9), nan=0.0, posinf=0.0)
+    return overlaps
 
 
 def by_score(scores: Numbers) -> Rows:
@@ -59,7 +59,7 @@ def by_score(scores: Numbers) -> Rows:
     return order
 
 
-def nms(found: Boxes, *, overlap: float, most: int = 300) -> Boxes:
+def nms(boxes: Boxes, *, overlap: float, most: int = 300) -> Boxes:
     """Return the boxes that no stronger kept box of their class overlaps by more than `overlap`.
 
     Greedy suppression, strongest first, at most `most` boxes. Boxes are taken in blocks: those
@@ -67,12 +67,12 @@ def nms(found: Boxes, *, overlap: float, most: int = 300) -> Boxes:
     stronger kept one suppresses it; repeating that rule on a block ends at the greedy result,
     because each round settles at least one more box.
     """
-    ordered = found.take(by_score(found.scores))
-    kept: list[int] = []
+    ordered = boxes.take(by_score(boxes.scores))
+    kept_rows: list[int] = []
     for start in range(0, len(ordered), BLOCK):
         rows = np.arange(start, min(start + BLOCK, len(ordered)))
-        if kept:
-            rows = rows[~_suppressed(ordered, np.array(kept), rows, overlap).any(axis=0)]
+        if kept_rows:
+            rows = rows[~_suppressed(ordered, np.array(kept_rows), rows, overlap).any(axis=0)]
         stronger = np.triu(_suppressed(ordered, rows, rows, overlap), k=1)
         alive: NDArray[np.bool_] = np.ones(len(rows), dtype=bool)
         while True:
@@ -80,15 +80,15 @@ def nms(found: Boxes, *, overlap: float, most: int = 300) -> Boxes:
             if np.array_equal(now, alive):
                 break
             alive = now
-        kept += [int(row) for row in rows[alive]]
-        if len(kept) >= most:
+        kept_rows += [int(row) for row in rows[alive]]
+        if len(kept_rows) >= most:
             break
-    return ordered.take(np.array(kept[:most], dtype=np.int64))
+    return ordered.take(np.array(kept_rows[:most], dtype=np.int64))
 
 
-def _suppressed(found: Boxes, a: Rows, b: Rows, overlap: float) -> NDArray[np.bool_]:
-    same = found.classes[a][:, None] == found.classes[b][None]
-    close: NDArray[np.bool_] = same & (iou(found.boxes[a], found.boxes[b]) > overlap)
+def _suppressed(boxes: Boxes, a: Rows, b: Rows, overlap: float) -> NDArray[np.bool_]:
+    same = boxes.classes[a][:, None] == boxes.classes[b][None]
+    close: NDArray[np.bool_] = same & (iou(boxes.boxes[a], boxes.boxes[b]) > overlap)
     return close
 
 
@@ -122,8 +122,8 @@ def changed(matched: Numbers, total: Numbers) -> Floats:
     """Return 1 − 2 · matched / total per picture, 0 where neither model found a box."""
     counts = np.asarray(total, dtype=np.float64)
     share = 2.0 * np.asarray(matched, dtype=np.float64) / np.maximum(counts, 1.0)
-    found: Floats = np.where(counts > 0, 1.0 - share, 0.0)
-    return found
+    distances: Floats = np.where(counts > 0, 1.0 - share, 0.0)
+    return distances
 
 
 def pooled(matched: Numbers, total: Numbers) -> float:

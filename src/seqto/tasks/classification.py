@@ -37,9 +37,9 @@ class Classification:
     top_k: int = 5
 
     def decode(self, outputs: Sequence[Any]) -> Answers:
-        found = np.asarray(outputs[0])
-        kind = model_outputs.kind_of(found)
-        flat = found.reshape(len(found), -1)
+        output = np.asarray(outputs[0])
+        kind = model_outputs.kind_of(output)
+        flat = output.reshape(len(output), -1)
         if kind == INTEGERS:
             return Answers({NUMBERS: flat})
         if kind == SCORES:
@@ -47,8 +47,8 @@ class Classification:
         return Answers({VALUES: self._evenly(flat)})
 
     def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
-        found = np.asarray(outputs[0])
-        return self._evenly(found.reshape(len(found), -1))
+        output = np.asarray(outputs[0])
+        return self._evenly(output.reshape(len(output), -1))
 
     def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
         if VALUES in reference.values:
@@ -70,26 +70,32 @@ class Classification:
     def example(self, reference: Answers, answers: Answers) -> Json:
         """Return the classes, or the first numbers, of one sample."""
         words = []
-        for found in (reference, answers):
-            if CLASS in found.values:
-                words.append(f"class {int(found.values[CLASS][0]) - self.label_offset}")
+        for model_answers in (reference, answers):
+            if CLASS in model_answers.values:
+                words.append(f"class {int(model_answers.values[CLASS][0]) - self.label_offset}")
             else:
-                flat = next(iter(found.values.values()))[0].reshape(-1)[:8]
+                flat = next(iter(model_answers.values.values()))[0].reshape(-1)[:8]
                 words.append(", ".join(f"{x:.4g}" for x in flat))
         return text_example(*words)
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
-        """Accuracy and the mean F1 of the classes; nothing where the output names no class."""
-        found = answers.values.get(CLASS, answers.values.get(NUMBERS))
-        wanted = np.asarray(labels)
-        if found is None or found.size != len(wanted) or not len(wanted):
+        """Return accuracy and the mean F1 of the classes.
+
+        Nothing where the output names no class.
+        """
+        predicted = answers.values.get(CLASS, answers.values.get(NUMBERS))
+        labelled = np.asarray(labels)
+        if predicted is None or predicted.size != len(labelled) or not len(labelled):
             return {}
-        _check_labels(wanted)
-        named = found.reshape(-1).astype(np.int64) - self.label_offset
-        return {"accuracy": float((named == wanted).mean()), "macro_f1": macro_f1(named, wanted)}
+        _check_labels(labelled)
+        named = predicted.reshape(-1).astype(np.int64) - self.label_offset
+        return {
+            "accuracy": float((named == labelled).mean()),
+            "macro_f1": macro_f1(named, labelled),
+        }
 
     def figures(self, reference: Answers, answers: Answers) -> Mapping[str, NDArray[np.float64]]:
-        """Of class scores: float's class missing from the first K, and Kendall's tau over them.
+        """Return whether the first K classes lack float's, and Kendall's tau over them.
 
         The published tool correlates class numbers, which says nothing about order; this is the
         tau over the same top-K, of their ranks.
@@ -108,11 +114,11 @@ class Classification:
 
     def check(self, outputs: Sequence[Any], *, name: str) -> str | None:
         """Say what counts as an answer, where the output is not one score a class."""
-        found = np.asarray(outputs[0])
-        kind = model_outputs.kind_of(found)
+        output = np.asarray(outputs[0])
+        kind = model_outputs.kind_of(output)
         if kind == SCORES:
             return None
-        shape = sizes(found.shape[1:]) if found.ndim > 1 else "one number"
+        shape = sizes(output.shape[1:]) if output.ndim > 1 else "one number"
         if kind == INTEGERS:
             what = "holds integers: an answer counts as changed when any of its numbers differs"
         else:
@@ -120,7 +126,7 @@ class Classification:
         return f"Output {name!r} ({shape} a sample) {what}."
 
     def _evenly(self, flat: NDArray[Any]) -> NDArray[Any]:
-        """All numbers of a sample, or as many evenly spaced ones as `signal_bytes` allow."""
+        """Return all numbers of a sample, or as many evenly spaced ones as `signal_bytes` allow."""
         most = self.signal_bytes // flat.dtype.itemsize
         if flat.shape[1] <= most:
             return flat
@@ -141,9 +147,9 @@ def _check_labels(labels: NDArray[Any]) -> None:
 
 
 def macro_f1(named: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
-    """Mean F1 over the classes that are among the labels or were named."""
-    classes, places = np.unique(np.concatenate([named, labels]), return_inverse=True)
-    first, second = places[: len(named)], places[len(named) :]
+    """Return the mean F1 over the classes that are among the labels or were named."""
+    classes, positions = np.unique(np.concatenate([named, labels]), return_inverse=True)
+    first, second = positions[: len(named)], positions[len(named) :]
     count = len(classes)
     hits = np.bincount(first[first == second], minlength=count)
     both = np.bincount(first, minlength=count) + np.bincount(second, minlength=count)

@@ -123,8 +123,8 @@ class CocoScorer:
 
 
 def _xywh(boxes: Values) -> list[list[float]]:
-    found = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
+    corners = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     sides: list[list[float]] = np.concatenate(
-        [found[:, :2], found[:, 2:] - found[:, :2]], axis=1
+        [corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1
     ).tolist()
     return sides

@@ -46,8 +46,8 @@ class Dense:
 
     def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where numbers are not finite."""
-        found, value = choose_output(outputs, self.output)
-        name = name or found
+        output_name, value = choose_output(outputs, self.output)
+        name = name or output_name
         bad = int((~np.isfinite(np.asarray(value, dtype=np.float64))).sum())
         if bad:
             return f"Output {name!r} of the float model has {bad} numbers that are not finite."
@@ -67,19 +67,19 @@ class Dense:
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return MAE and R² over all numbers; labels have the output's shape."""
-        found = answers.values["values"].astype(np.float64)
-        wanted = thinned(label_values(labels, "values"), self.max_values).astype(np.float64)
-        if found.shape != wanted.shape:
+        predicted = answers.values["values"].astype(np.float64)
+        labelled = thinned(label_values(labels, "values"), self.max_values).astype(np.float64)
+        if predicted.shape != labelled.shape:
             raise DataError(
-                f"labels have {wanted.shape[1]} numbers a sample, the output {found.shape[1]}: "
-                "give labels of the output's shape"
+                f"labels have {labelled.shape[1]} numbers a sample, the output "
+                f"{predicted.shape[1]}: give labels of the output's shape"
             )
-        if not found.size:
+        if not predicted.size:
             return {}
-        scores = {"MAE": float(np.abs(found - wanted).mean())}
-        spread = float(((wanted - wanted.mean()) ** 2).sum())
+        scores = {"MAE": float(np.abs(predicted - labelled).mean())}
+        spread = float(((labelled - labelled.mean()) ** 2).sum())
         if spread > 0:
-            scores["R2"] = 1.0 - float(((found - wanted) ** 2).sum()) / spread
+            scores["R2"] = 1.0 - float(((predicted - labelled) ** 2).sum()) / spread
         return scores
 
 
@@ -97,8 +97,8 @@ def unbounded_error(want: Values, got: Values) -> Floats:
         distance = np.sqrt((gap**2).sum(axis=1))
         size = np.sqrt((np.where(np.isfinite(a), a, 0.0) ** 2).sum(axis=1))
         error = np.where(distance == 0, 0.0, distance / size)
-    found: Floats = np.nan_to_num(error, nan=1.0, posinf=1.0)
-    return found
+    finite: Floats = np.nan_to_num(error, nan=1.0, posinf=1.0)
+    return finite
 
 
 def thinned(value: Values, most: int) -> Values:

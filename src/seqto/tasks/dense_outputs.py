@@ -55,16 +55,16 @@ class DenseOutputs:
         return None
 
     def decode(self, outputs: Outputs) -> Answers:
-        found = named(outputs, self.names)
-        most = max(1, self.max_values // len(found))
-        return Answers({n: thinned(v, most).astype(np.float32) for n, v in found.items()})
+        by_name = named(outputs, self.names)
+        most = max(1, self.max_values // len(by_name))
+        return Answers({n: thinned(v, most).astype(np.float32) for n, v in by_name.items()})
 
     def signal(self, outputs: Outputs) -> Floats:
         """Return numbers of all outputs; logarithms of their sizes, as outputs differ in scale."""
-        found = named(outputs, self.names)
-        most = max(1, STRIDED_VALUES // len(found))
+        by_name = named(outputs, self.names)
+        most = max(1, STRIDED_VALUES // len(by_name))
         parts = []
-        for value in found.values():
+        for value in by_name.values():
             rows = np.nan_to_num(thinned(value, most).astype(np.float64))
             parts.append(np.sign(rows) * np.log1p(np.abs(rows)) / np.sqrt(rows.shape[1]))
         return np.concatenate(parts, axis=1)

@@ -13,8 +13,9 @@ from seqto.errors import ConfigError
 from seqto.records import Json
 from seqto.tasks.answers import Floats, Named, Outputs, Values, named, spans
 from seqto.tasks.boxes import Boxes, areas, by_score, changed, match_boxes, nms, pooled
+from seqto.tasks.candidates import ACTIVATIONS, BOX_FORMATS, Candidates, DecoderSettings
 from seqto.tasks.coco_map import CocoScorer, coco_scores
-from seqto.tasks.decoders import ACTIVATIONS, BOX_FORMATS, Candidates, Shape, find_decoder
+from seqto.tasks.decoders import find_decoder
 from seqto.tasks.example import box_example
 from seqto.tasks.guess_decoder import guess_decoder
 from seqto.tasks.outputs import choose_output
@@ -89,16 +90,16 @@ class Detection:
     def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where scores are no shares or boxes have no area."""
         del name  # boxes and scores may be in several outputs
-        found = self._candidates(outputs)
-        scores = np.asarray(found.scores)
+        candidates = self._candidates(outputs)
+        scores = np.asarray(candidates.scores)
         low, high = float(np.nanmin(scores, initial=0)), float(np.nanmax(scores, initial=0))
         if low < -1e-3 or high > 1 + 1e-3:
             return (
                 f"The detector's scores reach from {low:.3g} to {high:.3g}, not from 0 to 1: "
                 "set task.decode, task.classes or task.activation."
             )
-        strongest = scores if found.classes is not None else scores.max(axis=2, initial=0)
-        strong = found.boxes[strongest >= self.score]
+        strongest = scores if candidates.classes is not None else scores.max(axis=2, initial=0)
+        strong = candidates.boxes[strongest >= self.score]
         empty = (strong[:, 2:] <= strong[:, :2]).any(axis=1)
         if len(strong) and self.size and not self.normalised and np.abs(strong).max() <= 2:
             return (
@@ -119,16 +120,22 @@ class Detection:
 
     def decode(self, outputs: Outputs) -> Answers:
         """Return boxes, scores and classes of each picture, strongest first."""
-        found = self._candidates(outputs)
-        kept = [self._answer(found, k) for k in range(len(found.boxes))]
+        candidates = self._candidates(outputs)
+        boxes_by_sample = [self._answer(candidates, k) for k in range(len(candidates.boxes))]
         empty = Boxes(np.zeros((0, 4)), np.zeros(0), np.zeros(0))  # no pictures: still arrays
         return Answers(
             {
-                "boxes": np.concatenate([b.boxes for b in [empty, *kept]]).astype(np.float32),
-                "scores": np.concatenate([b.scores for b in [empty, *kept]]).astype(np.float32),
-                "classes": np.concatenate([b.classes for b in [empty, *kept]]).astype(np.int32),
+                "boxes": np.concatenate([b.boxes for b in [empty, *boxes_by_sample]]).astype(
+                    np.float32
+                ),
+                "scores": np.concatenate([b.scores for b in [empty, *boxes_by_sample]]).astype(
+                    np.float32
+                ),
+                "classes": np.concatenate([b.classes for b in [empty, *boxes_by_sample]]).astype(
+                    np.int32
+                ),
             },
-            np.array([len(b) for b in kept], dtype=np.int64),
+            np.array([len(b) for b in boxes_by_sample], dtype=np.int64),
         )
 
     def signal(self, outputs: Outputs) -> Floats:
@@ -139,11 +146,11 @@ class Detection:
         sketch. Boxes that the model has suppressed itself have no place of their own: their
         scores are added up by class and by the places of both corners.
         """
-        found = self._candidates(outputs)
-        if found.classes is not None:
-            return self._places(found)
+        candidates = self._candidates(outputs)
+        if candidates.classes is not None:
+            return self._places(candidates)
         rows = []
-        for boxes, scores in zip(found.boxes, found.scores, strict=True):
+        for boxes, scores in zip(candidates.boxes, candidates.scores, strict=True):
             best = np.nan_to_num(scores).max(axis=1, keepdims=True, initial=0.0)
             numbers = np.concatenate([scores, best * self._shares(boxes)], axis=1)
             rows.append(count_sketch(numbers[None], width=SKETCH)[0])
@@ -192,7 +199,7 @@ class Detection:
         chosen: Named = named(outputs, self.names)
         if self.output is not None:
             chosen = dict([choose_output(chosen, self.output)])
-        shape = Shape(
+        settings = DecoderSettings(
             self.classes,
             self.size,
             self.box_format,
@@ -205,28 +212,28 @@ class Detection:
             shapes = {name: value.shape for name, value in chosen.items()}
             guess = guess_decoder(shapes, size=self.size)
             if guess is None:
-                found = ", ".join(f"{name!r} {list(shape)}" for name, shape in shapes.items())
+                listed = ", ".join(f"{name!r} {list(shape)}" for name, shape in shapes.items())
                 raise ConfigError(
-                    f"no decoder fits the outputs {found}: set task.decode to one of those in "
+                    f"no decoder fits the outputs {listed}: set task.decode to one of those in "
                     "docs/tasks.md or to package.module:function"
                 )
-            decoder, shape = guess.decoder, guess.complete(shape)
-        return find_decoder(decoder)(chosen, shape)
+            decoder, settings = guess.decoder, guess.complete(settings)
+        return find_decoder(decoder)(chosen, settings)
 
-    def _answer(self, found: Candidates, sample: int) -> Boxes:
-        boxes, scores = np.asarray(found.boxes[sample]), np.asarray(found.scores[sample])
-        if found.classes is None:
+    def _answer(self, candidates: Candidates, sample: int) -> Boxes:
+        boxes, scores = np.asarray(candidates.boxes[sample]), np.asarray(candidates.scores[sample])
+        if candidates.classes is None:
             cells, classes = np.nonzero(scores >= self.score)
             picked = Boxes(boxes[cells], scores[cells, classes], classes)
         else:
             rows = np.nonzero(scores >= self.score)[0]
-            picked = Boxes(boxes[rows], scores[rows], found.classes[sample][rows])
+            picked = Boxes(boxes[rows], scores[rows], candidates.classes[sample][rows])
         # a box without an area would not even match itself
         usable = np.isfinite(picked.boxes).all(axis=1) & (areas(picked.boxes) > 0)
         picked = picked.take(np.nonzero(usable)[0])
         if len(picked) > CANDIDATES:
             picked = picked.take(by_score(picked.scores)[:CANDIDATES])
-        if found.classes is None:
+        if candidates.classes is None:
             return nms(picked, overlap=self.nms, most=self.max_boxes)
         return picked.take(by_score(picked.scores)[: self.max_boxes])
 
@@ -237,17 +244,19 @@ class Detection:
         return np.array(matched, dtype=np.float64), np.array(total, dtype=np.float64)
 
     def _shares(self, boxes: Values) -> Values:
-        """Boxes in shares of the input, also those of a broken candidate near 0 to 1."""
+        """Return boxes in shares of the input, also those of a broken candidate near 0 to 1."""
         height, width = self.size or (USUAL_SIDE, USUAL_SIDE)
         if self.normalised and self.size is None:
             height = width = 1
         sides = np.array([width, height, width, height], dtype=np.float64)
         return np.asarray(np.clip(np.nan_to_num(boxes / sides), -1.0, 2.0))
 
-    def _places(self, found: Candidates) -> Floats:
-        assert found.classes is not None
+    def _places(self, candidates: Candidates) -> Floats:
+        assert candidates.classes is not None
         rows = []
-        for boxes, scores, classes in zip(found.boxes, found.scores, found.classes, strict=True):
+        for boxes, scores, classes in zip(
+            candidates.boxes, candidates.scores, candidates.classes, strict=True
+        ):
             weights = np.nan_to_num(np.asarray(scores, dtype=np.float64))
             corners = np.clip(self._shares(boxes), 0.0, 1.0) * (GRID - 1)
             maps = [_splat(corners[:, k : k + 2], weights, classes) for k in (0, 2)]
@@ -287,8 +296,8 @@ def _splat(points: Values, weights: Floats, classes: Values) -> Floats:
     for dx in (0, 1):
         for dy in (0, 1):
             share = (part[:, 0] if dx else 1 - part[:, 0]) * (part[:, 1] if dy else 1 - part[:, 1])
-            place = ((low[:, 1] + dy) * GRID + low[:, 0] + dx + shift) % (GRID * GRID)
-            total += np.bincount(place, sign * weights * share, minlength=GRID * GRID)
+            cell = ((low[:, 1] + dy) * GRID + low[:, 0] + dx + shift) % (GRID * GRID)
+            total += np.bincount(cell, sign * weights * share, minlength=GRID * GRID)
     return total
 
 

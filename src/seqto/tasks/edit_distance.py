@@ -17,14 +17,14 @@ def edit_distance(first: Sequence[Any], second: Sequence[Any]) -> int:
     a, b = _numbered(first, second)
     if len(a) < len(b):
         a, b = b, a  # the loop runs over one of them, numpy over the other: the same either way
-    places = np.arange(len(b) + 1)
-    row = places.copy()
+    positions = np.arange(len(b) + 1)
+    row = positions.copy()
     for step, item in enumerate(a, start=1):
         replaced = row[:-1] + (b != item)
         best = np.minimum(row[1:] + 1, replaced)
         row = np.concatenate([[step], best])
         # an insertion costs 1 more than the place before: a running minimum of row[j] - j
-        row = np.minimum.accumulate(row - places) + places
+        row = np.minimum.accumulate(row - positions) + positions
     return int(row[-1])
 
 

@@ -88,12 +88,12 @@ class Embedding:
         return answers, answers.values[VECTOR]
 
     def _answers(self, values: NDArray[Any], lengths: NDArray[np.int64]) -> Answers:
-        found = values.astype(np.float32)
+        vectors = values.astype(np.float32)
         if values.ndim == 3:
-            found = pooled(found, lengths, how=self.pooling)
+            vectors = pooled(vectors, lengths, how=self.pooling)
         if self.normalize:
-            found = unit(found)
-        return Answers({VECTOR: np.nan_to_num(found)})
+            vectors = unit(vectors)
+        return Answers({VECTOR: np.nan_to_num(vectors)})
 
     def distance(self, reference: Answers, answers: Answers) -> Floats:
         """Return 1 where the nearest text is another than float's; a twin of it is the same."""
@@ -112,15 +112,15 @@ class Embedding:
         nearest = [(a, self._neighbours(a)) for a in (reference, answers)]
         side = 0 if self._sides(reference)[2] else 1  # of a pair, the gallery is the right text
 
-        def found(row: int) -> list[tuple[int, float]]:
+        def nearest_of(row: int) -> list[tuple[int, float]]:
             ends = []
-            for of, places in nearest:
+            for of, nearest_rows in nearest:
                 queries, gallery, _ = self._sides(of)
-                place = int(places[row])
-                ends.append((place, float(unit(queries[row]) @ unit(gallery[place]))))
+                nearest_row = int(nearest_rows[row])
+                ends.append((nearest_row, float(unit(queries[row]) @ unit(gallery[nearest_row]))))
             return ends
 
-        return [neighbour_example(*found(row), side=side) for row in rows]
+        return [neighbour_example(*nearest_of(row), side=side) for row in rows]
 
     def figures(self, reference: Answers, answers: Answers) -> Mapping[str, Floats]:
         """Return the mean cosine of a text's vector with float's."""
@@ -133,11 +133,11 @@ class Embedding:
         vectors = answers.values[VECTOR]
         if vectors.ndim != 3 or vectors.shape[1] != 2:
             return {}
-        wanted = np.asarray(labels, dtype=np.float64)
-        if wanted.shape != (len(vectors),):
+        labelled = np.asarray(labels, dtype=np.float64)
+        if labelled.shape != (len(vectors),):
             raise DataError("embedding needs one score a pair as its label")
         left, right = unit(vectors[:, 0]), unit(vectors[:, 1])
-        return {SPEARMAN: spearman((left * right).sum(axis=1), wanted)}
+        return {SPEARMAN: spearman((left * right).sum(axis=1), labelled)}
 
     def _sides(self, answers: Answers) -> tuple[NDArray[Any], NDArray[Any], bool]:
         """Return queries, gallery, and whether they are the same texts."""

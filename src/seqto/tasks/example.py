@@ -1,4 +1,4 @@
-"""How a task shows a sample's answers to people: small JSON that a page draws.
+"""Examples of a sample's answers for people: small JSON that a page draws.
 
 {"form": "boxes", "size": [height, width], "float": [[x1, y1, x2, y2, score, class], …],
  "candidate": […]}                           in input pixels, the strongest boxes
@@ -37,12 +37,12 @@ MOST_BEFORE = 60  # characters in front of such a place
 
 
 def text_example(reference: str, answer: str) -> Json:
-    """Two texts; a page marks where they differ."""
+    """Return two texts; a page marks where they differ."""
     return {"form": TEXT, "float": reference[:MOST_TEXT], "candidate": answer[:MOST_TEXT]}
 
 
 def next_example(places: Sequence[Json], *, changed: int) -> Json:
-    """Some places of a text where the most likely next tokens differ, of all that do."""
+    """Return some places of a text where the most likely next tokens differ, of all that do."""
     shown = [{**place, "before": place["before"][-MOST_BEFORE:]} for place in places[:MOST_PLACES]]
     return {"form": NEXT, "changed": changed, "places": shown}
 
@@ -50,13 +50,16 @@ def next_example(places: Sequence[Json], *, changed: int) -> Json:
 def neighbour_example(
     reference: tuple[int, float], answer: tuple[int, float], *, side: int
 ) -> Json:
-    """The nearest samples (row, cosine) by both models; `side`: which text of a sample it is."""
+    """Return the nearest samples (row, cosine) by both models.
+
+    `side`: which text of a sample it is.
+    """
     rows = [{"row": row, "cosine": round(cosine, 4)} for row, cosine in (reference, answer)]
     return {"form": NEIGHBOUR, "float": rows[0], "candidate": rows[1], "side": side}
 
 
 def box_example(size: Sequence[int], reference: Json, answer: Json) -> Json:
-    """Boxes of both models; each is {boxes, scores, classes}, strongest first."""
+    """Return boxes of both models; each is {boxes, scores, classes}, strongest first."""
     return {
         "form": BOXES,
         "size": [int(side) for side in size],
@@ -65,13 +68,13 @@ def box_example(size: Sequence[int], reference: Json, answer: Json) -> Json:
     }
 
 
-def _rows(found: Json) -> list[list[float]]:
-    table = np.column_stack([found["boxes"], found["scores"], found["classes"]])[:MOST_BOXES]
+def _rows(answer: Json) -> list[list[float]]:
+    table = np.column_stack([answer["boxes"], answer["scores"], answer["classes"]])[:MOST_BOXES]
     return [[round(float(x), 3) for x in row] for row in np.nan_to_num(table)]
 
 
 def mask_example(reference: NDArray[Any], answer: NDArray[Any]) -> Json:
-    """Masks of class numbers, height × width."""
+    """Return masks of class numbers, height × width."""
     return {"form": MASK, "float": _mask(reference), "candidate": _mask(answer)}
 
 

@@ -1,4 +1,4 @@
-"""Which decoder fits a detector's outputs, told by their shapes and names."""
+"""Guess of the decoder that fits a detector's outputs, from their shapes and names."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from seqto.tasks.decoders import FASTESTDET_STRIDE, Shape, Size, cells_of, square_of, ssd_names
-from seqto.tasks.levels import find_levels
-
-Sides = tuple[int | None, ...]
+from seqto.tasks.candidates import DecoderSettings, Size
+from seqto.tasks.grid_decoders import FASTESTDET_STRIDE, cells_of, square_of
+from seqto.tasks.levels import Sides, find_levels
+from seqto.tasks.list_decoders import ssd_names
 
 MOST_FINAL = 1000  # rows of an output after NMS; three grids on 224 × 224 have 1,029 cells
 FEWEST_CELLS = 21
@@ -30,23 +30,23 @@ class DecoderGuess:
     def sentence(self) -> str:
         return f"taken for a detector, {self.reason}"
 
-    def complete(self, shape: Shape) -> Shape:
+    def complete(self, settings: DecoderSettings) -> DecoderSettings:
         """Return the settings with what was guessed where they say nothing."""
-        default = Shape()
+        default = DecoderSettings()
         changes: dict[str, object] = {}
         for key in ("classes", "box_format", "activation", "normalised"):
             guessed = getattr(self, key)
-            if guessed and getattr(shape, key) == getattr(default, key):
+            if guessed and getattr(settings, key) == getattr(default, key):
                 changes[key] = guessed
-        return dataclasses.replace(shape, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(settings, **changes)  # type: ignore[arg-type]
 
 
 def guess_decoder(shapes: Mapping[str, Sides], *, size: Size | None = None) -> DecoderGuess | None:
     """Return the decoder that fits these outputs (first axis: samples), None where none does."""
     for rule in (_ssd, _levels, _pair, _grid, _final, _fastestdet):
-        found = rule(shapes, size)
-        if found is not None:
-            return found
+        guess = rule(shapes, size)
+        if guess is not None:
+            return guess
     return None
 
 
@@ -61,17 +61,17 @@ def _ssd(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | None
 
 
 def _levels(shapes: Mapping[str, Sides], size: Size | None) -> DecoderGuess | None:
-    """Scores and boxes of each stride in outputs of their own."""
-    found = find_levels(shapes, size)
-    if found is None:
+    """Recognise scores and boxes of each stride in outputs of their own."""
+    levels = find_levels(shapes, size)
+    if levels is None:
         return None
-    strides = ", ".join(str(level.stride) for level in found.levels)
-    reason = f"raw heads of strides {strides}: {found.cells} cells, {_classes(found.classes)}"
-    return DecoderGuess("levels", reason, found.classes)
+    strides = ", ".join(str(level.stride) for level in levels.levels)
+    reason = f"raw heads of strides {strides}: {levels.cells} cells, {_classes(levels.classes)}"
+    return DecoderGuess("levels", reason, levels.classes)
 
 
 def _pair(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | None:
-    """Boxes and scores of the same cells in two outputs."""
+    """Recognise boxes and scores of the same cells in two outputs."""
     boxes = {n: s for n, s in shapes.items() if len(s) in (3, 4) and s[-1] == 4 and _one(s[2:-1])}
     for name, shape in sorted(boxes.items(), key=lambda item: "box" not in item[0].lower()):
         others = {n: s for n, s in shapes.items() if n != name and len(s) == 3}
@@ -92,11 +92,16 @@ def _pair(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | Non
 
 
 def _grid(shapes: Mapping[str, Sides], size: Size | None) -> DecoderGuess | None:
-    """YOLO's heads: one tensor with all cells, and perhaps mask prototypes beside it."""
-    shape, *rest = shapes.values()
-    rest = [s for s in rest if len(s) != 5]  # older exports give the raw maps too
-    prototypes = rest[0][1] if len(rest) == 1 and len(rest[0]) == 4 else 0
-    if len(shape) != 3 or None in shape[1:] or prototypes is None or len(rest) > bool(prototypes):
+    """Recognise YOLO's heads: one tensor with all cells, perhaps mask prototypes beside it."""
+    shape, *other_shapes = shapes.values()
+    other_shapes = [s for s in other_shapes if len(s) != 5]  # older exports give the raw maps too
+    prototypes = other_shapes[0][1] if len(other_shapes) == 1 and len(other_shapes[0]) == 4 else 0
+    if (
+        len(shape) != 3
+        or None in shape[1:]
+        or prototypes is None
+        or len(other_shapes) > bool(prototypes)
+    ):
         return None
     rows, columns = (side or 0 for side in shape[1:])
     if columns >= FEWEST_CELLS and columns > rows >= 5 + prototypes:
@@ -114,7 +119,7 @@ def _grid(shapes: Mapping[str, Sides], size: Size | None) -> DecoderGuess | None
 
 
 def _final(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | None:
-    """One output of m × 6 or m × 7 a sample."""
+    """Recognise one output of m × 6 or m × 7 a sample."""
     shape = next(iter(shapes.values()))
     if len(shapes) != 1 or len(shape) not in (2, 3) or shape[-1] not in (6, 7):
         return None
@@ -136,8 +141,8 @@ def _fastestdet(shapes: Mapping[str, Sides], size: Size | None) -> DecoderGuess 
 def anchors_of(cells: int, size: Size | None) -> int | None:
     """Return how many boxes each cell of the three grids has: 1 or 3; None: no such grids."""
     for anchors in (1, 3):
-        inner, rest = divmod(cells, anchors)
-        if rest == 0 and (square_of(inner) if size is None else cells_of(size) == inner):
+        inner, remainder = divmod(cells, anchors)
+        if remainder == 0 and (square_of(inner) if size is None else cells_of(size) == inner):
             return anchors
     return None
 

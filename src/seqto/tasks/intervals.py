@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def wilson(successes: int, samples: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share: honest near 0 and 1 and for few samples."""
+    """Return Wilson's score interval of a share: honest near 0 and 1 and for few samples."""
     if not 0 <= successes <= samples:
         raise ValueError(f"{successes} successes of {samples} samples")
     if not 0 < confidence < 1:
@@ -35,15 +35,18 @@ RESAMPLES = 1000
 def bootstrap_mean(
     values: NDArray[np.float64], *, seed: int = 0, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a mean over samples; for values that are not 0 or 1."""
-    found = np.asarray(values, dtype=np.float64)
-    if not len(found):
+    """Return the percentile bootstrap interval of a mean over samples.
+
+    For values that are not 0 or 1.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if not len(sample):
         return 0.0, 1.0
     rng = np.random.default_rng(seed)
     means = np.empty(RESAMPLES)
     for i in range(RESAMPLES):
-        means[i] = found[rng.integers(0, len(found), len(found))].mean()
-    mean = float(found.mean())
+        means[i] = sample[rng.integers(0, len(sample), len(sample))].mean()
+    mean = float(sample.mean())
     low, high = _ends(means, confidence)
     return min(low, mean), max(high, mean)
 
@@ -57,7 +60,7 @@ def bootstrap_differences(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> dict[str, tuple[float, float]]:
-    """Intervals of a − b by name, where `figures(rows)` gives both of the same rows.
+    """Return intervals of a − b by name, where `figures(rows)` gives both of the same rows.
 
     A paired bootstrap: pairing takes out what makes samples easy or hard for both models.
     """
@@ -72,11 +75,11 @@ def bootstrap_differences(
 def mean_interval(
     values: NDArray[np.float64], *, seed: int = 0, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Interval of a mean distance: Wilson's where all are 0 or 1, else a seeded bootstrap."""
-    found = np.asarray(values)
-    if np.isin(found, (0.0, 1.0)).all():
-        return wilson(int(found.sum()), len(found), confidence=confidence)
-    return bootstrap_mean(found, seed=seed, confidence=confidence)
+    """Return an interval of a mean distance: Wilson's of zeros and ones, else a bootstrap's."""
+    distances = np.asarray(values)
+    if np.isin(distances, (0.0, 1.0)).all():
+        return wilson(int(distances.sum()), len(distances), confidence=confidence)
+    return bootstrap_mean(distances, seed=seed, confidence=confidence)
 
 
 def weighted_interval(
@@ -86,22 +89,22 @@ def weighted_interval(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> tuple[float, float]:
-    """Interval of a weighted mean distance: a seeded bootstrap over the samples that count.
+    """Return an interval of a weighted mean distance: a bootstrap over samples that count.
 
     Where all of these have the same distance of 0 or 1, a bootstrap would show no doubt: Wilson's.
     """
     counts = np.asarray(weights, dtype=np.float64) > 0
-    found, heavy = np.asarray(values)[counts], np.asarray(weights, dtype=np.float64)[counts]
-    if not len(found):
+    distances, heavy = np.asarray(values)[counts], np.asarray(weights, dtype=np.float64)[counts]
+    if not len(distances):
         return 0.0, 1.0
-    if (found == 0).all() or (found == 1).all():
-        return wilson(int(found.sum()), len(found), confidence=confidence)
+    if (distances == 0).all() or (distances == 1).all():
+        return wilson(int(distances.sum()), len(distances), confidence=confidence)
     rng = np.random.default_rng(seed)
     means = np.empty(RESAMPLES)
     for i in range(RESAMPLES):
-        rows = rng.integers(0, len(found), len(found))
-        means[i] = np.average(found[rows], weights=heavy[rows])
-    mean = float(np.average(found, weights=heavy))
+        rows = rng.integers(0, len(distances), len(distances))
+        means[i] = np.average(distances[rows], weights=heavy[rows])
+    mean = float(np.average(distances, weights=heavy))
     low, high = _ends(means, confidence)
     return min(low, mean), max(high, mean)
 

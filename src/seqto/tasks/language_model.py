@@ -94,13 +94,13 @@ class LanguageModel:
         ids = np.asarray(batch[batch.ids]).astype(np.int64)
         counts = np.maximum(batch.lengths - 1, 0)
         parts: list[dict[str, NDArray[Any]]] = []
-        place = 0
+        start = 0
         for row, count in enumerate(counts):
             expected = None
             if reference is not None:
-                items = slice(place, place + int(count))
+                items = slice(start, start + int(count))
                 expected = (reference.values[TOP][items], reference.values[LOGS][items])
-            place += int(count)
+            start += int(count)
             parts += _positions(logits[row, :count], ids[row, 1 : count + 1], expected)
         values = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
         return Answers(values, counts), np.zeros((len(counts), 1))
@@ -117,9 +117,9 @@ class LanguageModel:
         known = open_table(self.tokenizer)
         changed = np.flatnonzero(want != got)
         places = []
-        for place in changed[:MOST_PLACES].tolist():
-            read = fed[:place].tolist()
-            words = {"text": fed[place], "float": want[place], "candidate": got[place]}
+        for position in changed[:MOST_PLACES].tolist():
+            read = fed[:position].tolist()
+            words = {"text": fed[position], "float": want[position], "candidate": got[position]}
             added = {name: next_word(known, read, int(token)) for name, token in words.items()}
             places.append({"before": text_of(known, read), **added})
         return next_example(places, changed=len(changed))
@@ -171,24 +171,24 @@ def _some_positions(
     expected: tuple[NDArray[Any], NDArray[Any]] | None,
 ) -> dict[str, NDArray[Any]]:
     count, words = logits.shape
-    places = np.arange(count)
+    rows = np.arange(count)
     values = np.nan_to_num(logits.astype(np.float32), nan=0.0, posinf=1e30, neginf=-1e30)
     tokens = values.argmax(axis=1)
-    highest = values[places, tokens][:, None]
+    highest = values[rows, tokens][:, None]
     weights = np.exp(values - highest)
     total = weights.sum(axis=1, dtype=np.float64)
     logs = highest[:, 0].astype(np.float64) + np.log(total)
-    found: dict[str, NDArray[Any]] = {
+    by_figure: dict[str, NDArray[Any]] = {
         TOKEN: tokens.astype(np.int32),
-        LOSS: np.minimum(logs - values[places, next_ids], MOST_LOSS).astype(np.float32),
+        LOSS: np.minimum(logs - values[rows, next_ids], MOST_LOSS).astype(np.float32),
     }
     if expected is None:
-        kept = min(KEPT, words)
-        top = np.argpartition(-values, kept - 1, axis=1)[:, :kept]
+        top_count = min(KEPT, words)
+        top = np.argpartition(-values, top_count - 1, axis=1)[:, :top_count]
         own = np.take_along_axis(values, top, axis=1) - logs[:, None]
         mean = (weights * (values - highest)).sum(axis=1, dtype=np.float64) / total
         entropy = np.log(total) - mean
-        found |= {
+        by_figure |= {
             TOP: top.astype(np.int32),
             LOGS: own.astype(np.float32),
             UNIFORM: (np.log(words) - entropy).astype(np.float32),
@@ -196,8 +196,8 @@ def _some_positions(
         }
     else:
         own = np.take_along_axis(values, expected[0].astype(np.int64), axis=1) - logs[:, None]
-        found[KL] = divergence(expected[1], own, most=float(np.log(words))).astype(np.float32)
-    return found
+        by_figure[KL] = divergence(expected[1], own, most=float(np.log(words))).astype(np.float32)
+    return by_figure
 
 
 def divergence(want: NDArray[Any], got: NDArray[Any], *, most: float) -> Floats:
@@ -216,5 +216,5 @@ def _sums(values: NDArray[Any], answers: Answers) -> Floats:
     assert answers.lengths is not None
     ends = np.cumsum(answers.lengths)
     whole = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    found: Floats = whole[ends] - whole[ends - answers.lengths]
-    return found
+    sums: Floats = whole[ends] - whole[ends - answers.lengths]
+    return sums

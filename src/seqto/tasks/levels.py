@@ -14,13 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Numbers = NDArray[Any]
-Size = tuple[int, int]
+from seqto.tasks.candidates import Numbers, Size
+
 Sides = tuple[int | None, ...]
 
 LEVEL_STRIDES = (4, 8, 16, 32, 64, 128)
@@ -64,18 +62,21 @@ def find_levels(shapes: Mapping[str, Sides], size: Size | None) -> Levels | None
     if known is None or placed is None or widths is None or len(counts) < LEAST_LEVELS:
         return None
     score, box = widths
-    found = [
+    heads = [
         _level(groups[count], stride, anchors, score=score, box=box)
         for count, (stride, anchors) in zip(counts, placed, strict=True)
     ]
-    levels = tuple(level for level in found if level is not None)
-    if len(levels) < len(found) or len({x.objectness is None for x in levels}) > 1:
+    levels = tuple(level for level in heads if level is not None)
+    if len(levels) < len(heads) or len({x.objectness is None for x in levels}) > 1:
         return None
     return Levels(known, score, None if box == 4 else box // 4, levels)
 
 
 def _by_cells(shapes: Mapping[str, Sides]) -> dict[int, dict[str, int]]:
-    """Cells → name and numbers a cell of each output; none where an output has other axes."""
+    """Return cells → name and numbers a cell of each output.
+
+    The mapping is empty where an output has other axes.
+    """
     groups: dict[int, dict[str, int]] = {}
     for name, shape in shapes.items():
         cells, width = shape[-2:] if len(shape) in (2, 3) else (None, None)
@@ -85,16 +86,16 @@ def _by_cells(shapes: Mapping[str, Sides]) -> dict[int, dict[str, int]]:
     return groups
 
 
-def decode_levels(outputs: Mapping[str, Numbers], found: Levels) -> tuple[Numbers, Numbers]:
+def decode_levels(outputs: Mapping[str, Numbers], heads: Levels) -> tuple[Numbers, Numbers]:
     """Return boxes (n × cells × 4: corners in input pixels) and scores (n × cells × classes)."""
     boxes, scores = [], []
-    for level in found.levels:
+    for level in heads.levels:
         score = _rows(outputs[level.scores])
         box = _rows(outputs[level.boxes]).astype(np.float64)
-        corner = _corners(found.size, level)
+        corner = _corners(heads.size, level)
         if level.objectness is None:
-            sides = level.stride * _distances(box, found.bins)
-            origin = corner if found.bins is None else corner + level.stride / 2
+            sides = level.stride * _distances(box, heads.bins)
+            origin = corner if heads.bins is None else corner + level.stride / 2
             boxes.append(np.concatenate([origin - sides[..., :2], origin + sides[..., 2:]], -1))
         else:
             centre = corner + level.stride * box[..., :2]
@@ -108,7 +109,7 @@ def decode_levels(outputs: Mapping[str, Numbers], found: Levels) -> tuple[Number
 
 
 def _distances(box: Numbers, bins: int | None) -> Numbers:
-    """Plain distances, or the expectation of a distribution over 0 … bins − 1."""
+    """Return plain distances, or the expectation of a distribution over 0 … bins − 1."""
     if bins is None:
         return box
     split = box.reshape(*box.shape[:2], 4, bins)
@@ -118,7 +119,7 @@ def _distances(box: Numbers, bins: int | None) -> Numbers:
 
 
 def _corners(size: Size, level: Level) -> Numbers:
-    """Corners of the cells in pixels, once for every box of a cell."""
+    """Return the corners of the cells in pixels, once for every box of a cell."""
     high, wide = (math.ceil(side / level.stride) for side in size)
     y, x = np.mgrid[:high, :wide]
     cells = level.stride * np.stack([x, y], axis=-1).reshape(-1, 2)
@@ -126,9 +127,9 @@ def _corners(size: Size, level: Level) -> Numbers:
 
 
 def _rows(values: Numbers) -> Numbers:
-    """n × cells × numbers; heads without an axis of samples are of one sample."""
-    found = np.asarray(values)
-    return found[None] if found.ndim == 2 else found
+    """Return rows of n × cells × numbers; heads without an axis of samples are of one sample."""
+    rows = np.asarray(values)
+    return rows[None] if rows.ndim == 2 else rows
 
 
 def _grid(size: Size, stride: int) -> int:
@@ -136,7 +137,7 @@ def _grid(size: Size, stride: int) -> int:
 
 
 def _strides(counts: Sequence[int], size: Size) -> list[tuple[int, int]] | None:
-    """Stride and boxes a cell of each level; strides double from one level to the next."""
+    """Return stride and boxes a cell of each level; strides double from one level to the next."""
     for anchors in range(1, MOST_ANCHORS + 1):
         for start in range(len(LEVEL_STRIDES) - len(counts) + 1):
             strides = LEVEL_STRIDES[start : start + len(counts)]
@@ -146,7 +147,7 @@ def _strides(counts: Sequence[int], size: Size) -> list[tuple[int, int]] | None:
 
 
 def _square(counts: Sequence[int]) -> Size | None:
-    """The square input that has such levels with the usual first stride of 8."""
+    """Return the square input that has such levels with the usual first stride of 8."""
     for anchors in range(1, MOST_ANCHORS + 1):
         side = 8 * math.isqrt(counts[0] // anchors)
         if side and _strides(counts, (side, side)) is not None:
@@ -155,7 +156,7 @@ def _square(counts: Sequence[int]) -> Size | None:
 
 
 def _widths(groups: Sequence[Mapping[str, int]]) -> tuple[int, int] | None:
-    """Numbers a cell of scores and of boxes, the same in all levels."""
+    """Return the numbers a cell of scores and of boxes, the same in all levels."""
     common = set.intersection(*(set(group.values()) for group in groups)) if groups else set()
     boxes = [w for w in (4, *(4 * bins for bins in BINS)) if w in common]
     if not boxes:
@@ -168,7 +169,7 @@ def _widths(groups: Sequence[Mapping[str, int]]) -> tuple[int, int] | None:
 def _level(
     group: Mapping[str, int], stride: int, anchors: int, *, score: int, box: int
 ) -> Level | None:
-    """The outputs of a level; two of a score's width must say which is the objectness."""
+    """Return the outputs of a level; two of a score's width must say which is the objectness."""
     boxes = [name for name, width in group.items() if width == box]
     scores = [name for name, width in group.items() if width == score]
     objects = [name for name in scores if "obj" in name.lower()]

@@ -38,8 +38,8 @@ class MultiLabel:
 
     def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where scores are no shares although the threshold is one."""
-        found, value = choose_output(outputs, self.output)
-        name = name or found
+        output_name, value = choose_output(outputs, self.output)
+        name = name or output_name
         low, high = float(np.nanmin(value, initial=0)), float(np.nanmax(value, initial=0))
         if self.threshold == 0.5 and (low < -1e-3 or high > 1 + 1e-3):
             return (
@@ -60,25 +60,25 @@ class MultiLabel:
         """Return 1 − Jaccard per sample; 0 where neither model gives a label."""
         a, b = reference.values["labels"], answers.values["labels"]
         common, union = (a & b).sum(axis=1), (a | b).sum(axis=1)
-        found: Floats = np.where(union > 0, 1.0 - common / np.maximum(union, 1), 0.0)
-        return found
+        distances: Floats = np.where(union > 0, 1.0 - common / np.maximum(union, 1), 0.0)
+        return distances
 
     def example(self, reference: Answers, answers: Answers) -> Json:
         """Return the labels of one sample by both models."""
         given = [np.nonzero(x.values["labels"][0])[0] for x in (reference, answers)]
-        words = [", ".join(f"label {k}" for k in found[:40]) or "no label" for found in given]
+        words = [", ".join(f"label {k}" for k in labels[:40]) or "no label" for labels in given]
         return text_example(*words)
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
         """Return micro F1, and macro F1 over the labels that the truth or the model gives."""
-        found, wanted = answers.values["labels"], label_values(labels, "labels").astype(bool)
-        if found.shape != wanted.shape:
+        predicted, labelled = answers.values["labels"], label_values(labels, "labels").astype(bool)
+        if predicted.shape != labelled.shape:
             raise DataError(
-                f"labels have shape {list(wanted.shape)}, the answers {list(found.shape)}: give "
-                "a row of 0 and 1 for each sample"
+                f"labels have shape {list(labelled.shape)}, the answers {list(predicted.shape)}: "
+                "give a row of 0 and 1 for each sample"
             )
-        right = (found & wanted).sum(axis=0).astype(np.float64)
-        given = found.sum(axis=0) + wanted.sum(axis=0)
+        right = (predicted & labelled).sum(axis=0).astype(np.float64)
+        given = predicted.sum(axis=0) + labelled.sum(axis=0)
         there = given > 0
         if not there.any():
             return {}

@@ -1,4 +1,4 @@
-"""Which of a model's outputs a task reads."""
+"""Choice of the outputs that a task reads."""
 
 from __future__ import annotations
 

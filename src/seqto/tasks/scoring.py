@@ -210,7 +210,7 @@ class Scorer:
         self.whole = needs_all_samples(task)  # distances follow when all samples are there
         self.order = np.arange(rows) if order is None else order
         self.rivals, self.size_bytes, self.least_rows = rivals, size_bytes, least_rows
-        self.seen = 0
+        self.rows_run = 0
         self.stopped = False
         self._answers: list[Answers] = []
         self._distances: list[NDArray[np.float64]] = []
@@ -218,24 +218,24 @@ class Scorer:
         self._squares: list[NDArray[np.float64]] = []
         self._figures: dict[str, list[NDArray[np.float64]]] = {}
 
-    def add(self, found: Decoded) -> None:
+    def add(self, decoded: Decoded) -> None:
         """Compare the next rows with the float model's."""
-        stop = self.seen + len(found.signal)
-        rows = self.order[self.seen : stop]
+        stop = self.rows_run + len(decoded.signal)
+        rows = self.order[self.rows_run : stop]
         want = self.reference.decoded
         expected = want.answers.take(rows)
         if not self.whole:
-            self._add_distances(expected, found.answers)
+            self._add_distances(expected, decoded.answers)
         if isinstance(self.task, FigureTask):
-            for name, values in self.task.figures(expected, found.answers).items():
+            for name, values in self.task.figures(expected, decoded.answers).items():
                 self._figures.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
         if isinstance(self.task, SmoothTask):
-            gaps = np.asarray(self.task.gaps(expected, found.answers), dtype=np.float64)
+            gaps = np.asarray(self.task.gaps(expected, decoded.answers), dtype=np.float64)
         else:
-            gaps = model_outputs.squared_gaps(want.signal[rows], found.signal)
+            gaps = model_outputs.squared_gaps(want.signal[rows], decoded.signal)
         self._squares.append(gaps)
-        self._answers.append(found.answers.without_details())
-        self.seen = stop
+        self._answers.append(decoded.answers.without_details())
+        self.rows_run = stop
 
     def _add_distances(self, expected: Answers, answers: Answers) -> None:
         distances = np.asarray(self.task.distance(expected, answers), dtype=np.float64)
@@ -250,7 +250,7 @@ class Scorer:
     def _compare_whole(self) -> None:
         """Compare all samples that were run at once, for a task that needs them all."""
         if self.whole and self._answers and not self._distances:
-            expected = self.reference.decoded.answers.take(self.order[: self.seen])
+            expected = self.reference.decoded.answers.take(self.order[: self.rows_run])
             self._add_distances(expected.without_details(), Answers.joined(self._answers))
 
     @property
@@ -260,11 +260,11 @@ class Scorer:
 
     @property
     def complete(self) -> bool:
-        return self.seen >= self.rows
+        return self.rows_run >= self.rows
 
     def is_beaten(self) -> bool:
         """Return whether a rival (bytes, summed distance) is better whatever other rows give."""
-        if self._weights or self.whole or self.seen < self.least_rows:
+        if self._weights or self.whole or self.rows_run < self.least_rows:
             return False  # what is still to come may outweigh what there is
         own = (self.size_bytes, self.summed_distance)
         return not self.complete and any(
@@ -273,32 +273,34 @@ class Scorer:
         )
 
     def _loss(self) -> Loss:
-        """Of all rows; where some are missing, the least that it can be, and its bounds."""
+        """Return the loss of all rows; where some are missing, its least value and bounds."""
         if self._weights:
             return self._weighted_loss()
         total = self.summed_distance
         if not self.complete:
-            most = total + self.rows - self.seen
-            return Loss(total / self.rows, total / self.rows, most / self.rows, self.seen)
-        distances = np.empty(self.seen)
+            most = total + self.rows - self.rows_run
+            return Loss(total / self.rows, total / self.rows, most / self.rows, self.rows_run)
+        distances = np.empty(self.rows_run)
         distances[self.order] = np.concatenate(self._distances)
         low, high = mean_interval(distances)
         bits = np.packbits(distances == 0).tobytes().hex()
-        return Loss(total / self.seen, min(low, total / self.seen), high, self.seen, bits)
+        return Loss(
+            total / self.rows_run, min(low, total / self.rows_run), high, self.rows_run, bits
+        )
 
     def _weighted_loss(self) -> Loss:
-        """The weighted mean; where rows are missing, of those that were run, without a bound."""
-        rows = self.order[: self.seen]
+        """Return the weighted mean; where rows are missing, of those run, without a bound."""
+        rows = self.order[: self.rows_run]
         distances, weights = np.zeros(self.rows), np.zeros(self.rows)
         distances[rows] = np.concatenate(self._distances)
         weights[rows] = np.concatenate(self._weights)
         whole = float(weights.sum())
         value = round(float((weights * distances).sum()), DIGITS) / whole if whole else 0.0
         if not self.complete:
-            return Loss(value, 0.0, 1.0, self.seen)
+            return Loss(value, 0.0, 1.0, self.rows_run)
         low, high = weighted_interval(distances, weights)
         bits = np.packbits(distances == 0).tobytes().hex()
-        return Loss(value, min(low, value), max(high, value), self.seen, bits)
+        return Loss(value, min(low, value), max(high, value), self.rows_run, bits)
 
     def measurement(self, *, intervals: bool = False) -> Measurement:
         """Return the figures; `intervals`: of the drops of scores too, which takes a while."""
@@ -306,14 +308,14 @@ class Scorer:
         scores: Mapping[str, float] = {}
         baseline: Mapping[str, float] = {}
         drops: dict[str, tuple[float, float]] = {}
-        rows = self.order[: self.seen]
+        rows = self.order[: self.rows_run]
         if self.labels is not None and self._answers:
             answers = Answers.joined(self._answers)
             want = self.reference.decoded.answers.without_details()
             labels = _rows_of(self.labels, rows)
             scores = dict(self.task.scores(answers, labels))
             baseline = self.reference.scores
-            if self.seen != self.reference.rows:
+            if self.rows_run != self.reference.rows:
                 baseline = dict(self.task.scores(want.take(rows), labels))
             if intervals:
                 drops = self._drops(want.take(rows), answers, labels, scores)
@@ -339,25 +341,25 @@ class Scorer:
         distances, answers = np.concatenate(self._distances), Answers.joined(self._answers)
         want = self.reference.decoded.answers.without_details()
         worst = np.argsort(-distances, kind="stable")[:most]
-        places = worst[distances[worst] > 0]
-        rows = self.order[places].tolist()
+        positions = worst[distances[worst] > 0]
+        rows = self.order[positions].tolist()
         shown: list[Json] = []
         if isinstance(self.task, CorpusExampleTask) and self.complete:
             by_row = answers.take(np.argsort(self.order, kind="stable"))
             shown = self.task.corpus_examples(want, by_row, rows)
         elif isinstance(self.task, ExampleTask):
-            for row, place in zip(rows, places, strict=True):
-                pair = want.take(np.array([row])), answers.take(np.array([place]))
+            for row, position in zip(rows, positions, strict=True):
+                pair = want.take(np.array([row])), answers.take(np.array([position]))
                 shown.append(self.task.example(*pair))
         return tuple(
-            {"row": row, "distance": round(float(distances[place]), 4), **example}
-            for row, place, example in zip(rows, places, shown, strict=False)
+            {"row": row, "distance": round(float(distances[position]), 4), **example}
+            for row, position, example in zip(rows, positions, shown, strict=False)
         )
 
     def _drops(
         self, want: Answers, answers: Answers, labels: Any, names: Mapping[str, float]
     ) -> dict[str, tuple[float, float]]:
-        """95 % intervals of how much worse than float's the scores are, on the same samples."""
+        """Return 95 % intervals of how much worse than float's the scores are, paired."""
         ends = self._differences(want, answers, labels, list(names))
         kinds = kinds_of_scores(self.task)
         errors = {n for n in ends if n in kinds and kinds[n].lower_is_better}
@@ -366,11 +368,11 @@ class Scorer:
     def _differences(
         self, want: Answers, answers: Answers, labels: Any, names: list[str]
     ) -> dict[str, tuple[float, float]]:
-        """95 % intervals of float's score minus the candidate's."""
+        """Return 95 % intervals of float's score minus the candidate's."""
         if isinstance(self.task, ResampledTask):
             first, second = (self.task.scorer(a, labels) for a in (want, answers))
             return bootstrap_differences(
-                lambda rows: (first(rows), second(rows)), self.seen, names=names
+                lambda rows: (first(rows), second(rows)), self.rows_run, names=names
             )
 
         def both(rows: NDArray[np.int64]) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -378,7 +380,7 @@ class Scorer:
             pair = [self.task.scores(a.take(rows), some) for a in (want, answers)]
             return pair[0], pair[1]
 
-        return bootstrap_differences(both, self.seen, names=names)
+        return bootstrap_differences(both, self.rows_run, names=names)
 
 
 def _rows_of(labels: Any, rows: NDArray[np.int64]) -> Any:

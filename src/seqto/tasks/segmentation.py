@@ -63,8 +63,8 @@ class Segmentation:
 
     def check(self, outputs: Outputs, *, name: str | None = None) -> str | None:
         """Return a caution where a soft map never crosses its threshold."""
-        found, value = choose_output(outputs, self.output)
-        name = name or found
+        output_name, value = choose_output(outputs, self.output)
+        name = name or output_name
         maps = self._maps(name, value)
         if self._kind(maps) == CLASSES:
             return None
@@ -117,16 +117,16 @@ class Segmentation:
         Labels are masks n × H × W of any size: the nearest pixel of the label counts.
         """
         masks = answers.values["mask"]
-        wanted = nearest(label_values(labels, "mask"), masks.shape[1:])
+        labelled = nearest(label_values(labels, "mask"), masks.shape[1:])
         if not masks.size:
             return {}
         if self._binary(masks):
-            found = [
+            overlaps = [
                 self._iou(np.where(w == self.ignore, 0, w), np.where(w == self.ignore, 0, m))
-                for m, w in zip(masks, wanted, strict=True)
+                for m, w in zip(masks, labelled, strict=True)
             ]
-            return {"mIoU": float(np.mean(found))}
-        common, union = _areas(masks, wanted, ignore=self.ignore)
+            return {"mIoU": float(np.mean(overlaps))}
+        common, union = _areas(masks, labelled, ignore=self.ignore)
         there = union > 0
         return {"mIoU": float((common[there] / union[there]).mean())} if there.any() else {}
 
@@ -147,7 +147,7 @@ class Segmentation:
         return MASK if maps.shape[1] == 1 and maps.dtype.kind == "f" else CLASSES
 
     def _maps(self, name: str, value: Values) -> Values:
-        """The output as n × channels × H × W."""
+        """Return the output as n × channels × H × W."""
         maps = np.asarray(value)
         if maps.ndim == 3:
             return maps[:, None]
@@ -168,7 +168,7 @@ def nearest(masks: Values, size: tuple[int, ...]) -> Values:
 
 
 def _areas(a: Values, b: Values, *, ignore: int | None = None) -> tuple[Floats, Floats]:
-    """Pixels of each class in both masks, and in one of them."""
+    """Return the pixels of each class in both masks, and in one of them."""
     first, second = a.reshape(-1).astype(np.int64), b.reshape(-1).astype(np.int64)
     if ignore is not None:
         first, second = first[second != ignore], second[second != ignore]

@@ -118,29 +118,29 @@ class Seq2Seq:
     def decode(self, outputs: Sequence[Any]) -> Answers:
         tokens, choices = (np.asarray(x) for x in outputs[:2])
         stop = self.make_wiring().stop
-        kept = (tokens >= 0) & ~np.isin(tokens, stop)
-        lengths = kept.sum(axis=1).astype(np.int64)
-        return Answers({TOKENS: tokens[kept]}, lengths, {CHOICES: choices})
+        is_text = (tokens >= 0) & ~np.isin(tokens, stop)
+        lengths = is_text.sum(axis=1).astype(np.int64)
+        return Answers({TOKENS: tokens[is_text]}, lengths, {CHOICES: choices})
 
     def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
-        """Square roots of the next tokens' probabilities along float's sequence.
+        """Return square roots of the next tokens' probabilities along float's sequence.
 
         Their squared distance is the Hellinger distance, which near 0 is proportional to the
         Kullback–Leibler divergence and, unlike it, bounded.
         """
-        found = np.asarray(outputs[2], np.float32)
-        return found.reshape(len(found), -1)
+        roots = np.asarray(outputs[2], np.float32)
+        return roots.reshape(len(roots), -1)
 
     def distance(self, reference: Answers, answers: Answers) -> NDArray[np.float64]:
-        """Token error rate, at most 1."""
+        """Return the token error rate, at most 1."""
         return np.array([_error_rate(a, b) for a, b in _pairs(reference, answers)], np.float64)
 
     def figures(self, reference: Answers, answers: Answers) -> Mapping[str, NDArray[np.float64]]:
-        """Sequences that are another one; and next tokens, along float's own sequence."""
+        """Return which sequences changed, and which next tokens along float's own sequence."""
         other = [float(not np.array_equal(a, b)) for a, b in _pairs(reference, answers)]
         want, got = (a.details[CHOICES] for a in (reference, answers))
-        seen = want >= 0
-        share = ((want != got) & seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+        in_sequence = want >= 0
+        share = ((want != got) & in_sequence).sum(axis=1) / np.maximum(in_sequence.sum(axis=1), 1)
         return {"sequences_changed": np.array(other), "next_tokens_changed": share}
 
     # ----------------------------------------------------------------------------------- scores
@@ -195,8 +195,8 @@ class NextToken:
 
 def _last(logits: Any) -> NDArray[Any]:
     """Return the logits of the next token: [rows, vocabulary]."""
-    found = np.asarray(logits)
-    return found if found.ndim == 2 else found[:, -1]
+    scores = np.asarray(logits)
+    return scores if scores.ndim == 2 else scores[:, -1]
 
 
 def sketch_probabilities(max_length: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -231,8 +231,10 @@ def _score_name(name: Any) -> str:
     """Return a score's name, however it is capitalised."""
     by_name = {known.lower(): known for known in text_scores.NAMES}
     if not isinstance(name, str) or name.lower() not in by_name:
-        near = nearest(str(name).lower(), list(by_name))
-        raise ConfigError(f"task.score = {name!r} is none of {', '.join(text_scores.NAMES)}{near}")
+        suggestion = nearest(str(name).lower(), list(by_name))
+        raise ConfigError(
+            f"task.score = {name!r} is none of {', '.join(text_scores.NAMES)}{suggestion}"
+        )
     return by_name[name.lower()]
 
 

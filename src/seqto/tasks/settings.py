@@ -28,5 +28,5 @@ def check_count(name: str, value: Any) -> None:
 def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Refuse a word that is not known."""
     if value not in known:
-        near = nearest(str(value), known)
-        raise ConfigError(f"task.{name} = {value!r} is none of {', '.join(known)}{near}")
+        suggestion = nearest(str(value), known)
+        raise ConfigError(f"task.{name} = {value!r} is none of {', '.join(known)}{suggestion}")

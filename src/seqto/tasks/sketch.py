@@ -61,5 +61,5 @@ def strided(values: Numbers, *, most: int, axes: int = 2) -> Numbers:
 
 
 def _left(shape: tuple[int, ...], step: int, axes: int) -> int:
-    kept = [math.ceil(side / step) for side in shape[-axes:]]
-    return math.prod(shape[1:-axes]) * math.prod(kept)
+    sides_left = [math.ceil(side / step) for side in shape[-axes:]]
+    return math.prod(shape[1:-axes]) * math.prod(sides_left)

@@ -77,39 +77,39 @@ class TextClassification:
     def example(self, reference: Answers, answers: Answers) -> Json:
         """Return the names of the classes of one text."""
         words = []
-        for found in (reference, answers):
-            number = int(found.values[CLASS][0])
+        for model_answers in (reference, answers):
+            number = int(model_answers.values[CLASS][0])
             named = number < len(self.labels)
             words.append(self.labels[number] if named else f"class {number}")
         return text_example(*words)
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
-        wanted = np.asarray(labels)
-        if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
+        labelled = np.asarray(labels)
+        if labelled.ndim != 1 or labelled.dtype.kind not in "iu":
             raise DataError("text-classification needs one class a text as its label")
-        if not len(wanted):
+        if not len(labelled):
             return {}
         named = answers.values[CLASS].astype(np.int64)
-        found = {
-            ACCURACY: float((named == wanted).mean()),
-            MACRO_F1: macro_f1(named, wanted),
-            MATTHEWS: matthews(named, wanted),
+        scores = {
+            ACCURACY: float((named == labelled).mean()),
+            MACRO_F1: macro_f1(named, labelled),
+            MATTHEWS: matthews(named, labelled),
         }
-        if max(named.max(), wanted.max()) <= 1:
-            found[F1] = f1(named, wanted)
-        first = self.score if self.score in found else ACCURACY
-        return {first: found.pop(first), **found}
+        if max(named.max(), labelled.max()) <= 1:
+            scores[F1] = f1(named, labelled)
+        first = self.score if self.score in scores else ACCURACY
+        return {first: scores.pop(first), **scores}
 
 
 def f1(named: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
-    """F1 of class 1; 0 where neither names nor labels have it."""
+    """Return F1 of class 1; 0 where neither names nor labels have it."""
     hits = int(((named == 1) & (labels == 1)).sum())
     both = int((named == 1).sum() + (labels == 1).sum())
     return 2 * hits / both if both else 0.0
 
 
 def matthews(named: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
-    """Matthews' correlation of two lists of classes (Gorodkin 2004 for more than two).
+    """Return Matthews' correlation of two lists of classes (Gorodkin 2004 for more than two).
 
     0 where one of the lists has a single class.
     """
@@ -117,6 +117,6 @@ def matthews(named: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
     table = np.zeros((count, count), dtype=np.float64)
     np.add.at(table, (labels, named), 1)
     samples, right = table.sum(), np.trace(table)
-    true, found = table.sum(axis=1), table.sum(axis=0)
-    spread = (samples**2 - (found**2).sum()) * (samples**2 - (true**2).sum())
-    return float((right * samples - true @ found) / np.sqrt(spread)) if spread > 0 else 0.0
+    labelled, predicted = table.sum(axis=1), table.sum(axis=0)
+    spread = (samples**2 - (predicted**2).sum()) * (samples**2 - (labelled**2).sum())
+    return float((right * samples - labelled @ predicted) / np.sqrt(spread)) if spread > 0 else 0.0

@@ -46,8 +46,8 @@ def scorer(
         BLEU: lambda a, b: _sacrebleu(BLEU, a, b),
         CHRF: lambda a, b: _sacrebleu(CHRF, a, b),
     }
-    made = {name: makers[name](texts, references) for name in names}
-    return lambda rows: {name: score(rows) for name, score in made.items()}
+    score_of = {name: makers[name](texts, references) for name in names}
+    return lambda rows: {name: score(rows) for name, score in score_of.items()}
 
 
 def fold_letters(text: str, folded: Sequence[str]) -> str:
@@ -65,12 +65,12 @@ def _exact(texts: Sequence[str], references: References) -> Score:
 def _error_rate(
     texts: Sequence[str], references: References, units: Callable[[str], Sequence[str]]
 ) -> Score:
-    """Edits over units of the nearest reference, added up over the texts."""
-    found = []
+    """Return edits over units of the nearest reference, added up over the texts."""
+    edits_and_lengths = []
     for text, some in zip(texts, references, strict=True):
         pairs = [(edit_distance(units(text), units(r)), len(units(r))) for r in some]
-        found.append(min(pairs, key=lambda pair: (pair[0] / max(pair[1], 1), pair[0])))
-    table = np.array(found, np.float64).reshape(-1, 2)
+        edits_and_lengths.append(min(pairs, key=lambda pair: (pair[0] / max(pair[1], 1), pair[0])))
+    table = np.array(edits_and_lengths, np.float64).reshape(-1, 2)
 
     def score(rows: Rows) -> float:
         edits, length = (table if rows is None else table[rows]).sum(axis=0)
@@ -80,7 +80,7 @@ def _error_rate(
 
 
 def _sacrebleu(name: str, texts: Sequence[str], references: References) -> Score:
-    """Sums of each text's statistics: a corpus score of any rows without counting n-grams again."""
+    """Return a corpus score of any rows from sums of each text's statistics."""
     metric = open_metric(name)
     most = max((len(some) for some in references), default=1)
     # sacrebleu wants the first references of all texts, then the second ones, …

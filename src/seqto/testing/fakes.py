@@ -85,8 +85,8 @@ class FakeDevice:
             raise DeviceError(f"not a model: {error}", stage="load") from error
         if not proto.graph.node:
             raise DeviceError("not a model: it has no graph", stage="load")
-        found = {node.op_type for node in proto.graph.node}
-        missing = tuple(op for op in self.missing_ops if op in found)
+        op_types = {node.op_type for node in proto.graph.node}
+        missing = tuple(op for op in self.missing_ops if op in op_types)
         if missing:
             raise DeviceError(f"no kernel for {', '.join(missing)}", stage="load", ops=missing)
         return FakeSession(self, hashlib.sha256(proto.SerializeToString()).digest())
@@ -119,7 +119,7 @@ class FakeSession:
         return self._device.milliseconds
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Close nothing: nothing is held."""
 
     def __enter__(self) -> FakeSession:
         return self
@@ -152,51 +152,54 @@ class FakeTask:
 
 
 def small_space(*, layers: int = 6, seed: int = 0) -> Space:
-    """A chain of Convs with an Add in the middle and an output; the first layers hurt most."""
-    made = []
+    """Return a chain of Convs with an Add in the middle and an output.
+
+    The first layers hurt most.
+    """
+    chain = []
     for i in range(layers):
         kind = "Add" if i == layers // 2 else "Conv"
         weight = None if kind == "Add" else f"w{i}"
         count = 0 if weight is None else 100 * (i + 1)
         name = f"{kind.lower()}{i}"
-        made.append(Layer(name, kind, (name,), (f"t{i}",), f"t{i + 1}", count, weight))
-    end = made[-1].output
-    made.append(Layer(f"output:{end}", "Output", (), (end,), end, 0))
+        chain.append(Layer(name, kind, (name,), (f"t{i}",), f"t{i + 1}", count, weight))
+    end = chain[-1].output
+    chain.append(Layer(f"output:{end}", "Output", (), (end,), end, 0))
     parse = Scheme.parse
     codes = ("fp32", "fp16", "weight-s8-channel", "static-u8-u8-channel-bias-float")
     weighted, weightless = tuple(map(parse, codes)), (FP32, parse("static-u8"))
     default = {
-        x.name: parse("static-s8-s8-tensor") if x.weight else parse("static-s8") for x in made
+        x.name: parse("static-s8-s8-tensor") if x.weight else parse("static-s8") for x in chain
     }
     menu: dict[str, tuple[Scheme, ...]] = {
-        x.name: (*(weighted if x.weight else weightless), default[x.name]) for x in made
+        x.name: (*(weighted if x.weight else weightless), default[x.name]) for x in chain
     }
     width: dict[Scheme, int] = {FP32: 4, FP16: 2}
     sizes = {
         (x.name, scheme): x.parameters * width.get(scheme, 1) + 40
-        for x in made
+        for x in chain
         for scheme in menu[x.name]
     }
     errors = np.random.default_rng(seed).permutation(layers) / layers
-    rows = [(float(errors[i]), x.name) for i, x in enumerate(made[:-1])]
+    rows = [(float(errors[i]), x.name) for i, x in enumerate(chain[:-1])]
     ranking = tuple(
         LayerError(name, e, e, e, -e, -e, rank)
         for rank, (e, name) in enumerate(sorted(rows, key=lambda r: (-r[0], r[1])))
     )
     return Space(
-        layers=tuple(made),
+        layers=tuple(chain),
         menu=menu,
         default=default,
         bytes_of=sizes,
         ranking=ranking,
-        float_bytes=4 * sum(x.parameters for x in made) + 1000,
+        float_bytes=4 * sum(x.parameters for x in chain) + 1000,
     )
 
 
 def fake_trial(
     space: Space, plan: Plan, *, number: int = 0, probe: bool = False, samples: int = 200
 ) -> Trial:
-    """A trial as a device would give it, where each layer adds its own damage, first ones most."""
+    """Return a trial as of a device on which each layer adds its own damage, first ones most."""
     schemes = plan.as_dict()
     unknown = [name for name in schemes if name not in space.menu]
     if unknown:
@@ -308,8 +311,8 @@ class InlineSignals:
     def alive(self) -> None:
         self.signs += 1
 
-    def note(self, found: Json) -> None:
-        self.noted.update(json.loads(json.dumps(found)))
+    def note(self, facts: Json) -> None:
+        self.noted.update(json.loads(json.dumps(facts)))
 
     @property
     def stopped(self) -> bool:
@@ -348,7 +351,7 @@ class FakeExecutor:
         return [Done(handle, self._answer(job), 0.01)]
 
     def stop(self, handle: Handle) -> None:
-        """Nothing runs."""
+        """Stop nothing: nothing runs."""
 
     def cancel(self, handle: Handle) -> None:
         self.cancelled.append(handle)
@@ -362,7 +365,7 @@ class FakeExecutor:
 
 
 def small_model() -> bytes:
-    """x (N×3×4×4) ─ Conv ─ Relu ─ GlobalAveragePool ─ Flatten ─ Gemm ─ y (N×5)."""
+    """Return the model x (N×3×4×4) ─ Conv ─ Relu ─ GlobalAveragePool ─ Flatten ─ Gemm ─ y (N×5)."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 

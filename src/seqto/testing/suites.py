@@ -44,7 +44,7 @@ def check_device(
     model: bytes | None = None,
     feeds: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
-    """A device loads, runs, repeats itself, times, and fails with a stage.
+    """Check that a device loads, runs, repeats itself, times, and fails with a stage.
 
     `model` takes a batch of any size; the small one above is used when none is given.
     """
@@ -86,7 +86,7 @@ def check_device(
 def _expect_path_with_external_data(
     device: Device, feeds: Mapping[str, NDArray[Any]], want: list[Any]
 ) -> None:
-    """The user's own file comes as a path, with the weights perhaps in another file beside it."""
+    """Expect that a path opens, with the weights in another file beside it, as users have them."""
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="seqto-check-") as folder:
@@ -94,14 +94,14 @@ def _expect_path_with_external_data(
         proto = onnx.load_from_string(small_model())
         onnx.save_model(proto, str(path), save_as_external_data=True, size_threshold=0)
         session = device.open(path, threads=1)
-        found = session.run(dict(feeds))
+        outputs = session.run(dict(feeds))
         session.close()
-    same = all(np.shape(a) == np.shape(b) for a, b in zip(want, found, strict=True))
+    same = all(np.shape(a) == np.shape(b) for a, b in zip(want, outputs, strict=True))
     _expect(same, "a model file with external data to run as its bytes do")
 
 
 def _expect_plugin(plugin: object) -> None:
-    """A frozen dataclass whose settings are JSON, so that workers can be given it."""
+    """Expect a frozen dataclass whose settings are JSON, so that workers can be given it."""
     _expect(dataclasses.is_dataclass(plugin), "a dataclass: its fields are its settings")
     if not dataclasses.is_dataclass(plugin) or isinstance(plugin, type):
         return
@@ -124,7 +124,7 @@ def check_task(
     outputs: Sequence[NDArray[Any]] | None = None,
     labels: NDArray[Any] | Sequence[NDArray[Any]] | None = None,
 ) -> None:
-    """A task agrees with itself, judges each sample alone and changes nothing it is given.
+    """Check that a task agrees with itself, judges each sample alone and changes no argument.
 
     `outputs` are a model's outputs for some samples (12×10 scores when none are given).
     """
@@ -158,16 +158,16 @@ def check_task(
 
 
 def _expect_distances(distances: NDArray[Any], rows: int) -> None:
-    found = np.asarray(distances)
-    _expect(found.shape == (rows,), f"distance to give {rows} numbers, not shape {found.shape}")
-    _expect(bool(((found >= 0) & (found <= 1)).all()), "distances from 0 to 1")
+    array = np.asarray(distances)
+    _expect(array.shape == (rows,), f"distance to give {rows} numbers, not shape {array.shape}")
+    _expect(bool(((array >= 0) & (array <= 1)).all()), "distances from 0 to 1")
 
 
 # -------------------------------------------------------------------------------------- strategies
 
 
 def check_strategy(strategy: Strategy, *, space: Space | None = None, seed: int = 3) -> None:
-    """A strategy asks for what the space has, the same for the same seed, and ends.
+    """Check that a strategy asks for what the space has, the same for the same seed, and ends.
 
     It must also end when every trial fails, and leave the user's exclusions alone.
     """
@@ -175,12 +175,14 @@ def check_strategy(strategy: Strategy, *, space: Space | None = None, seed: int 
     _expect(all(isinstance(n, Need) for n in strategy.needs), "needs to be a set of Need")
     _expect_plugin(strategy)
     given = small_space() if space is None else space
-    kept = dataclasses.replace(given, fixed={given.layers[0].name: FP32})
-    kept = dataclasses.replace(kept, menu={**given.menu, given.layers[0].name: (FP32,)})
+    first_float = dataclasses.replace(given, fixed={given.layers[0].name: FP32})
+    first_float = dataclasses.replace(
+        first_float, menu={**given.menu, given.layers[0].name: (FP32,)}
+    )
     first = _asked(strategy, given, seed=seed)
     _expect(bool(first), "at least one plan to be asked for")
     _expect(first == _asked(strategy, given, seed=seed), "the same plans for the same seed")
-    for plan in _asked(strategy, kept, seed=seed):
+    for plan in _asked(strategy, first_float, seed=seed):
         name = given.layers[0].name
         _expect(plan.scheme_of(name).kind == "fp32", f"{name!r} to stay float as the user says")
     _asked(strategy, given, seed=seed, failing=True)
@@ -228,7 +230,7 @@ def check_transform(
     model: bytes | None = None,
     feeds: Sequence[Mapping[str, NDArray[Any]]] | None = None,
 ) -> None:
-    """A transform gives a new model, the same every time, and keeps outputs where it says so.
+    """Check that a transform gives a new model, always the same, and keeps outputs if it says so.
 
     `model` and `feeds` (batches of one sample each) are small ones where none are given.
     """
@@ -248,8 +250,8 @@ def check_transform(
     after = to_bytes(applied.proto)
     _expect(to_bytes(prepared.proto) == before, "the prepared model not to be changed")
     _expect(to_bytes(transform.apply(prepared, peaks).proto) == after, "the same model every time")
-    kept = {n.name for n in prepared.proto.graph.node} - {n.name for n in applied.proto.graph.node}
-    _expect(not kept, f"nodes to keep their names, not to lose {sorted(kept)}")
+    lost = {n.name for n in prepared.proto.graph.node} - {n.name for n in applied.proto.graph.node}
+    _expect(not lost, f"nodes to keep their names, not to lose {sorted(lost)}")
     names = {layer.name for layer in prepared.layers}
     _expect(set(applied.touched) <= names, "touched to name layers of the model")
     _expect(bool(applied.touched) or before == after, "touched to name what was changed")
@@ -264,7 +266,7 @@ def check_transform(
 
 
 def check_data(data: Data) -> None:
-    """Samples can be read in any order, repeat themselves, and are told apart from others."""
+    """Check that samples can be read in any order, repeat themselves, and differ from others."""
     _expect(isinstance(data, Data), "the methods of seqto.Data")
     count = len(data)
     _expect(count > 0, "at least one sample")
@@ -293,7 +295,7 @@ def check_data(data: Data) -> None:
 
 
 def check_source(source: Source) -> None:
-    """A source yields model files that exist, with names, the same ones every time."""
+    """Check that a source yields model files that exist, with names, the same ones every time."""
     _expect(isinstance(source, Source), "the method of seqto.Source")
     _expect_plugin(source)
     first, again = list(source.fetch()), list(source.fetch())

@@ -31,8 +31,8 @@ class Affine:
 
 def find_affines(draft: EditableModel) -> list[Affine]:
     """Return all scales of the last axis whose constants may be changed, in graph order."""
-    found = (_affine(draft, node) for node in draft.proto.graph.node)
-    return [x for x in found if x is not None]
+    affines = (_affine(draft, node) for node in draft.proto.graph.node)
+    return [x for x in affines if x is not None]
 
 
 def _affine(draft: EditableModel, node: Any) -> Affine | None:
@@ -71,13 +71,13 @@ def _norm(draft: EditableModel, node: Any) -> Affine | None:
 
 
 def _constant_input(draft: EditableModel, node: Any) -> int | None:
-    """The one of two inputs that is a constant."""
+    """Return the position of the one of two inputs that is a constant."""
     constants = [i for i, name in enumerate(node.input) if name in draft.constants]
     return constants[0] if len(node.input) == 2 and len(constants) == 1 else None
 
 
 def _channels(draft: EditableModel, constant: str) -> int | None:
-    """The number of channels where a constant has one value for each of the last axis."""
+    """Return the number of channels where a constant has one value for each of the last axis."""
     dims = [int(d) for d in draft.constants[constant].dims]
     if draft.constants[constant].data_type != 1 or not dims or dims[-1] == 1:
         return None

@@ -1,4 +1,4 @@
-"""How large the values in front of a Clip can ever get: a proof, not a sample.
+"""Upper bounds of the values in front of a Clip: a proof, not a sample.
 
 Fifty calibration pictures do not show where a rarely active channel ends: with channels judged by
 their calibrated peaks (at most 0.9 of ReLU6's 6), unseen pictures moved the logits of three
@@ -31,7 +31,7 @@ class Interval:
 
 
 def bounds_before_clips(draft: EditableModel, peaks: Peaks) -> dict[str, Floats]:
-    """A Clip's output → the largest magnitude that can reach the Clip, for each channel.
+    """Return a Clip's output → the largest magnitude that can reach the Clip, for each channel.
 
     Holds for all inputs that are nowhere larger than the calibration samples. Clips of which
     nothing can be said are left out.
@@ -41,17 +41,17 @@ def bounds_before_clips(draft: EditableModel, peaks: Peaks) -> dict[str, Floats]
         peak = peaks.get(value.name)
         if peak is not None:
             known[value.name] = Interval(-peak.astype(np.float64), peak.astype(np.float64))
-    found: dict[str, Floats] = {}
+    bound_of: dict[str, Floats] = {}
     for node in draft.proto.graph.node:
         inside = known.get(node.input[0]) if node.op_type == "Clip" else None
         if inside is not None:
             low, _ = clip_range(draft, node)
             below = 0.0 if low == 0 else np.abs(inside.low)
-            found[node.output[0]] = np.maximum(np.maximum(inside.high, 0.0), below)
+            bound_of[node.output[0]] = np.maximum(np.maximum(inside.high, 0.0), below)
         result = _interval(draft, node, known)
         if result is not None:
             known[node.output[0]] = result
-    return found
+    return bound_of
 
 
 def _interval(draft: EditableModel, node: Any, known: Mapping[str, Interval]) -> Interval | None:

@@ -57,7 +57,7 @@ class Denormals:
 
 
 def _output_axis(draft: EditableModel, layer: Layer) -> int | None:
-    """The axis of output channels; None where the weights have none to speak of."""
+    """Return the axis of output channels; None where the weights have none to speak of."""
     node = next(n for n in draft.readers[str(layer.weight)] if n.name == layer.nodes[0])
     if len(draft.readers[str(layer.weight)]) > 1:
         return None  # others may read the same weights along another axis

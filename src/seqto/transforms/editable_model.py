@@ -62,7 +62,7 @@ class EditableModel:
         }
 
     def array(self, name: str) -> Floats:
-        """A constant's present values. Doubles: many small steps cost one rounding only."""
+        """Return a constant's present values. Doubles: many small steps cost one rounding only."""
         from onnx import numpy_helper
 
         if name in self._changed:
@@ -74,12 +74,12 @@ class EditableModel:
         self._changed[name] = values
 
     def finish(self) -> Any:
-        """The changed model."""
+        """Return the changed model."""
         from onnx import numpy_helper
 
         for name, values in self._changed.items():
-            kept = numpy_helper.from_array(values.astype(np.float32), name)
-            self.constants[name].CopyFrom(kept)
+            tensor = numpy_helper.from_array(values.astype(np.float32), name)
+            self.constants[name].CopyFrom(tensor)
         if self._inserted:
             nodes = list(self.proto.graph.node)
             del self.proto.graph.node[:]
@@ -114,7 +114,7 @@ class EditableModel:
             reader.input[index] = product
 
     def add_constant(self, name: str, values: Floats) -> str:
-        """A new initializer; returns its name, which is `name` if that is free."""
+        """Add an initializer; return its name, which is `name` if that is free."""
         name = self.free_name(name)
         tensor = self.proto.graph.initializer.add()
         tensor.name = name
@@ -129,7 +129,7 @@ class EditableModel:
         return name
 
     def own_constant(self, node: Any, index: int) -> str:
-        """The name of a node's constant; one that others read too is copied first."""
+        """Return the name of a node's constant; one that others read too is copied first."""
         name: str = node.input[index]
         if len(self.readers[name]) > 1:
             copy = self.add_constant(f"{name}_{node.output[0]}", self.array(name))
@@ -140,7 +140,7 @@ class EditableModel:
         return name
 
     def _weighted(self, node: Any) -> Weighted | str:
-        """The node with its channel axes, or why its channels cannot be scaled."""
+        """Return the node with its channel axes, or why its channels cannot be scaled."""
         if node.op_type not in ("Conv", "Gemm", "MatMul"):
             return f"{node.name} is a {node.op_type}, which is not rescaled"
         weight = node.input[1]
@@ -174,7 +174,7 @@ class EditableModel:
 
 
 def _shapes(proto: Any) -> dict[str, tuple[int | None, ...]]:
-    """Tensor → its shape where shape inference finds one."""
+    """Return tensor → its shape where shape inference finds one."""
     return {
         v.name: tuple(int(d.dim_value) or None for d in v.type.tensor_type.shape.dim)
         for v in inferred_values(proto)

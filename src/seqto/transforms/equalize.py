@@ -65,12 +65,12 @@ class Equalize:
         refused: dict[str, str] = {}
         for _ in range(int(self.rounds)):
             for link in links:
-                found = _factors(draft, link, reach)
-                if isinstance(found, str):
-                    refused.setdefault(link.label, found)
+                factors = _factors(draft, link, reach)
+                if isinstance(factors, str):
+                    refused.setdefault(link.label, factors)
                     continue
-                rescale(draft, link, found)
-                reach = reach.after(link, found)
+                rescale(draft, link, factors)
+                reach = reach.after(link, factors)
                 changed.add(link.label)
         done = [link for link in links if link.label in changed]
         names = {x for link in done for x in (link.producer.name, link.readers[0].layer.name)}
@@ -82,19 +82,19 @@ class Equalize:
 
 
 def _pairs(draft: EditableModel) -> tuple[list[Link], list[tuple[str, str]]]:
-    """Every layer with the one layer that reads it, and the layers for which there is none."""
+    """Return layers with the one layer that reads them, and those for which there is none."""
     links, skipped = [], []
     for name, layer in draft.weighted.items():
-        found = layer if isinstance(layer, str) else find_link(draft, layer)
-        if isinstance(found, str):
-            skipped.append((name, found))
+        link = layer if isinstance(layer, str) else find_link(draft, layer)
+        if isinstance(link, str):
+            skipped.append((name, link))
         else:
-            links.append(found)
+            links.append(link)
     return links, skipped
 
 
 def _factors(draft: EditableModel, link: Link, reach: Reach) -> Floats | str:
-    """Factors for the channels between the two layers, or why there are none."""
+    """Return factors for the channels between the two layers, or why there are none."""
     room = reach.headroom(link)
     if isinstance(room, str):
         return room
@@ -106,15 +106,15 @@ def _factors(draft: EditableModel, link: Link, reach: Reach) -> Floats | str:
     if not (live & free).any():
         return "no channel between them is alive in both"
     wishes = np.sqrt(np.where(live, second, 1.0) / np.where(live, first, 1.0))
-    wanted = _held(normalise_factors(wishes, live, free), reach.between(link))
-    wanted = np.minimum(wanted, ceiling)
-    if np.abs(wanted - 1.0).max() < NEGLIGIBLE:
+    target = _held(normalise_factors(wishes, live, free), reach.between(link))
+    target = np.minimum(target, ceiling)
+    if np.abs(target - 1.0).max() < NEGLIGIBLE:
         return "the ranges of their channels are as even as they can be"
     before = max(_spread(first[live]), _spread(second[live]))
     # channels that are held back can leave the rest further apart than before; a part of the
     # way may still help
     for share in (1.0, 0.5, 0.25):
-        factors: Floats = wanted**share
+        factors: Floats = target**share
         after = max(_spread((first * factors)[live]), _spread((second / factors)[live]))
         if after <= before:
             return factors
@@ -122,7 +122,7 @@ def _factors(draft: EditableModel, link: Link, reach: Reach) -> Floats | str:
 
 
 def _held(factors: Floats, peaks: Floats | None) -> Floats:
-    """Factors that keep every channel between the widest activation and a share of it."""
+    """Return factors that keep every channel between the widest activation and a share of it."""
     if peaks is None or peaks.max() <= 0:
         return factors
     distance = peaks.max() / np.where(peaks > 0, peaks, peaks.max())

@@ -48,12 +48,12 @@ def _is_private(draft: EditableModel, tensor: str) -> bool:
 
 
 def _takes(draft: EditableModel, tensor: str, layer: Weighted) -> bool:
-    """A tensor with the layer's input channels that nobody else reads?"""
+    """Return whether a tensor has the layer's input channels and nobody else reads it."""
     shape = draft.shapes.get(tensor, ())
-    made = tensor in draft.makers and _is_private(draft, tensor)
-    return made and len(shape) == layer.rank == 4 and shape[1] == layer.inputs
+    private = tensor in draft.makers and _is_private(draft, tensor)
+    return private and len(shape) == layer.rank == 4 and shape[1] == layer.inputs
 
 
 def _positions(draft: EditableModel, tensor: str) -> float:
-    """Values of one channel; infinite where the shape is not known."""
+    """Return the count of values of one channel; infinite where the shape is not known."""
     return math.prod(d or math.inf for d in draft.shapes[tensor][2:])

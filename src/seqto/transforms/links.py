@@ -137,8 +137,8 @@ class _Walk:
             self.down(node.output[0], behind)
 
     def _reader(self, end: Weighted, tensor: str, layout: str) -> Reader:
-        repeat, rest = divmod(end.inputs, self.producer.outputs)
-        fits = end.input == tensor and rest == 0 and (repeat == 1 or layout == FLAT)
+        repeat, remainder = divmod(end.inputs, self.producer.outputs)
+        fits = end.input == tensor and remainder == 0 and (repeat == 1 or layout == FLAT)
         if not fits or layout in (SPLIT, HEADS) or (layout == MAPS) != (end.op_type == "Conv"):
             raise _BlockedError(f"the inputs of {end.name} are other channels than its outputs")
         return Reader(end, repeat)
@@ -186,7 +186,7 @@ class _Walk:
         return LAST if layout == SPLIT and dims and dims[-1] == channels else None
 
     def _passes_pair(self, node: Any, tensor: str, layout: str) -> bool:
-        """An Add passes as the bias of a MatMul, a Mul with another tensor's channels."""
+        """Return whether a node passes: an Add as a MatMul's bias, a Mul with like channels."""
         other = node.input[1] if node.input[0] == tensor else node.input[0]
         constant = self.draft.constants.get(other)
         if node.op_type == "Div" or (node.op_type == "Mul" and constant is not None):
@@ -204,7 +204,7 @@ class _Walk:
         return True
 
     def _same_channels(self, node: Any, other: str, layout: str) -> bool:
-        """A product of two activations with channels on the same axis."""
+        """Return whether a node is a product of two activations with channels on the same axis."""
         shapes = [self.draft.shapes.get(x) for x in node.input]
         if None in shapes:
             return False
@@ -217,7 +217,7 @@ class _Walk:
 
 
 def _reshaped(draft: EditableModel, node: Any) -> tuple[int | None, list[int]]:
-    """The rank behind a Reshape, and the last of its dimensions as far as they are known.
+    """Return the rank behind a Reshape, and the last of its dimensions as far as they are known.
 
     Exporters that trace write the target as a Concat of computed and constant numbers.
     """
@@ -246,7 +246,7 @@ def _reshaped(draft: EditableModel, node: Any) -> tuple[int | None, list[int]]:
 
 
 def clip_range(draft: EditableModel, node: Any) -> tuple[float, float]:
-    """The constant bounds of a Clip; infinite where it has none or they are computed."""
+    """Return the constant bounds of a Clip; infinite where it has none or they are computed."""
     bounds = [-np.inf, np.inf]
     for i, name in enumerate(node.input[1:3]):
         if name in draft.constants:
@@ -255,7 +255,7 @@ def clip_range(draft: EditableModel, node: Any) -> tuple[float, float]:
 
 
 def _bound(draft: EditableModel, node: Any) -> float:
-    """The magnitude up to which a Clip does not act on what it lets pass."""
+    """Return the magnitude up to which a Clip does not act on what it lets pass."""
     if any(x and x not in draft.constants for x in node.input[1:3]):
         raise _BlockedError(f"{node.name} clips at bounds that are not constant")
     low, high = clip_range(draft, node)
@@ -274,7 +274,7 @@ def _same_values(draft: EditableModel, tensor: str) -> tuple[str, ...]:
 
 
 def _keeps_rows(draft: EditableModel, node: Any) -> bool:
-    """[N, C, H, W] → [N, C·H·W], so that every channel stays one run of columns."""
+    """Return whether [N, C, H, W] becomes [N, C·H·W]: every channel stays one run of columns."""
     if node.op_type == "Flatten":
         return attribute(node, "axis", 1) == 1
     before, after = draft.shapes.get(node.input[0]), draft.shapes.get(node.output[0])

@@ -31,7 +31,7 @@ PROVEN_MARGIN = 1.0 - 1e-5  # proofs are in doubles, the model computes in singl
 
 
 def output_ranges(draft: EditableModel, layer: Weighted) -> Floats:
-    """Largest weight of each output channel."""
+    """Return the largest weight of each output channel."""
     values = np.abs(draft.array(layer.weight))
     others = tuple(i for i in range(values.ndim) if i != layer.out_axis)
     ranges: Floats = values.max(axis=others)
@@ -39,7 +39,7 @@ def output_ranges(draft: EditableModel, layer: Weighted) -> Floats:
 
 
 def input_ranges(draft: EditableModel, reader: Reader) -> Floats:
-    """Largest weight that each of the producer's channels meets."""
+    """Return the largest weight that each of the producer's channels meets."""
     layer, values = reader.layer, np.abs(draft.array(reader.layer.weight))
     if layer.depthwise:
         ranges = values.reshape(layer.inputs, -1).max(axis=1)
@@ -50,7 +50,7 @@ def input_ranges(draft: EditableModel, reader: Reader) -> Floats:
 
 
 def per_channel(values: NDArray[Any], repeat: int) -> Floats:
-    """The largest of each run of `repeat` values."""
+    """Return the largest of each run of `repeat` values."""
     largest: Floats = values.reshape(-1, repeat).max(axis=1).astype(np.float64)
     return largest
 
@@ -113,13 +113,13 @@ class Reach:
 
     @classmethod
     def of(cls, draft: EditableModel, peaks: Peaks, *, clip: str) -> Reach:
-        seen = {name: values.astype(np.float64) for name, values in peaks.items()}
+        doubles = {name: values.astype(np.float64) for name, values in peaks.items()}
         if clip == CALIBRATED:
-            return cls(seen, seen, CALIBRATED_MARGIN)
-        return cls(seen, bounds_before_clips(draft, peaks), PROVEN_MARGIN)
+            return cls(doubles, doubles, CALIBRATED_MARGIN)
+        return cls(doubles, bounds_before_clips(draft, peaks), PROVEN_MARGIN)
 
     def after(self, link: Link, factors: Floats) -> Reach:
-        """The reach once the link's tensors are multiplied by `factors`."""
+        """Return the reach once the link's tensors are multiplied by `factors`."""
         tensors = link.tensors
         return Reach(
             _multiplied(self.peaks, tensors, factors),
@@ -128,11 +128,11 @@ class Reach:
         )
 
     def between(self, link: Link) -> Floats | None:
-        """Peaks of the first tensor behind the producer that has any."""
+        """Return the peaks of the first tensor behind the producer that has any."""
         for tensor in link.tensors:
-            found = self.peaks.get(tensor)
-            if found is not None and len(found) % link.producer.outputs == 0:
-                return per_channel(found, len(found) // link.producer.outputs)
+            peaks = self.peaks.get(tensor)
+            if peaks is not None and len(peaks) % link.producer.outputs == 0:
+                return per_channel(peaks, len(peaks) // link.producer.outputs)
         return None
 
     def headroom(self, link: Link) -> tuple[NDArray[np.bool_], Floats] | str:
@@ -159,7 +159,7 @@ class Reach:
 
 
 def normalise_factors(wishes: Floats, live: NDArray[np.bool_], free: NDArray[np.bool_]) -> Floats:
-    """Wished factors made relative: a factor common to all channels would change nothing.
+    """Make wished factors relative: a factor common to all channels would change nothing.
 
     Channels that cannot move stay at 1, so the others are set in relation to what those wished;
     without any such, the geometric mean becomes 1 and activations keep their magnitude.

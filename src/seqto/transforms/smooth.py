@@ -88,7 +88,7 @@ class Smooth:
         return self.apply_measured(prepared, peaks, {})
 
     def apply_measured(self, prepared: Prepared, peaks: Peaks, rows: Rows) -> Applied:
-        """The same with rows of what flows into layers, by which alpha is chosen."""
+        """Apply the same with rows of what flows into layers, by which alpha is chosen."""
         draft = EditableModel(prepared)
         reach = Reach.of(draft, peaks, clip=self.clip)
         known = {name: x.astype(np.float64) for name, x in rows.items()} if self.against else {}
@@ -130,14 +130,17 @@ class Smooth:
     def _fold(
         self, draft: EditableModel, link: Link, reach: Reach, rows: Mapping[str, Floats]
     ) -> Floats | str:
-        """Factors that the producer takes up; of several readers the geometric mean decides."""
+        """Return factors that the producer takes up.
+
+        Of several readers the geometric mean decides.
+        """
         room = reach.headroom(link)
         if isinstance(room, str):
             return room
         free, ceiling = room
-        found = [_look(draft, reader, reach.peaks) for reader in link.readers]
-        sides = [x for x in found if x is not None]
-        if len(sides) < len(found):
+        looked_at = [_look(draft, reader, reach.peaks) for reader in link.readers]
+        sides = [x for x in looked_at if x is not None]
+        if len(sides) < len(looked_at):
             return "calibration knows no peaks of the channels between"
         live = np.logical_and.reduce([(x > 0) & (w > 0) for x, w in sides])
         if not (live & free).any():
@@ -163,7 +166,7 @@ class Smooth:
         alpha: float,
         magnitudes: Floats | None,
     ) -> Floats:
-        """1/s_j that suits all readers: what the input's channels are multiplied by."""
+        """Return 1/s_j that suits all readers: what the input's channels are multiplied by."""
         logs = []
         for peaks, ranges in sides:
             x, w = np.where(live, peaks, 1.0), np.where(live, ranges, 1.0)
@@ -183,7 +186,7 @@ class Smooth:
         rows: Mapping[str, Floats],
         factors_by: Callable[[float], Floats],
     ) -> tuple[Floats, float] | None:
-        """The factors of the best alpha, and the share of the error that they leave; or None."""
+        """Return the factors of the best alpha, and the share of the error left; or None."""
         x = rows[readers[0].layer.input]
         weights = [_some_columns(draft, r.layer) for r in readers]
         before = output_error(x, weights, np.ones(x.shape[1]), against=self.against)
@@ -210,8 +213,8 @@ class Smooth:
         inserted: list[str] = []
         for group in _groups(draft, served):
             readers = [Reader(layer, 1) for layer in group]
-            found = [_look(draft, reader, peaks) for reader in readers]
-            sides = [x for x in found if x is not None]
+            looked_at = [_look(draft, reader, peaks) for reader in readers]
+            sides = [x for x in looked_at if x is not None]
             if len(sides) < len(readers):
                 continue
             factors = self._inserted_factors(draft, readers, sides, rows)
@@ -230,7 +233,7 @@ class Smooth:
         sides: Sequence[tuple[Floats, Floats]],
         rows: Mapping[str, Floats],
     ) -> Floats | None:
-        """Factors that are worth a Mul, or None."""
+        """Return factors that are worth a Mul, or None."""
         live = np.logical_and.reduce([(x > 0) & (w > 0) for x, w in sides])
         if not live.any():
             return None
@@ -250,7 +253,7 @@ class Smooth:
 
 
 def _groups(draft: EditableModel, served: set[str]) -> list[list[Weighted]]:
-    """Layers that one Mul can serve: matrix products that read one tensor; others alone."""
+    """Return the layers that one Mul can serve: products that read one tensor; others alone."""
     groups: dict[tuple[str, str], list[Weighted]] = {}
     for name, layer in draft.weighted.items():
         if not isinstance(layer, str) and name not in served:
@@ -262,17 +265,17 @@ def _groups(draft: EditableModel, served: set[str]) -> list[list[Weighted]]:
 def _look(
     draft: EditableModel, reader: Reader, peaks: Mapping[str, Floats]
 ) -> tuple[Floats, Floats] | None:
-    """A reader's input peaks and weight ranges for each of the producer's channels."""
+    """Return a reader's input peaks and weight ranges for each of the producer's channels."""
     layer = reader.layer
-    found = peaks.get(layer.input)
+    input_peaks = peaks.get(layer.input)
     # of tensors with one spatial axis calibration looks at the last axis, not at channels
-    if found is None or len(found) != layer.inputs or layer.rank not in (0, 2, 4):
+    if input_peaks is None or len(input_peaks) != layer.inputs or layer.rank not in (0, 2, 4):
         return None
-    return per_channel(found, reader.repeat), input_ranges(draft, reader)
+    return per_channel(input_peaks, reader.repeat), input_ranges(draft, reader)
 
 
 def _some_columns(draft: EditableModel, layer: Weighted) -> Floats:
-    """The weights of a matrix product, inputs first, of evenly spread outputs."""
+    """Return the weights of a matrix product, inputs first, of evenly spread outputs."""
     values = draft.array(layer.weight)
     matrix = values if layer.in_axis == 0 else values.T
     chosen = np.linspace(0, layer.outputs - 1, min(layer.outputs, MEASURED_OUTPUTS)).astype(int)
@@ -281,7 +284,7 @@ def _some_columns(draft: EditableModel, layer: Weighted) -> Floats:
 
 
 def _all_measured(readers: Sequence[Reader], rows: Mapping[str, Floats]) -> bool:
-    """Do all readers multiply one tensor, of which rows are known, by a matrix?"""
+    """Return whether all readers multiply one tensor, of which rows are known, by a matrix."""
     tensors = {r.layer.input for r in readers}
     dense = all(r.layer.op_type != "Conv" and r.repeat == 1 for r in readers)
     return dense and len(tensors) == 1 and next(iter(tensors)) in rows
@@ -295,6 +298,6 @@ def _magnitudes(readers: Sequence[Reader], rows: Mapping[str, Floats]) -> Floats
 
 
 def _scaled_rows(rows: Mapping[str, Floats], link: Link, factors: Floats) -> dict[str, Floats]:
-    """Rows of the link's tensors once these are multiplied by `factors`."""
+    """Return the rows of the link's tensors once these are multiplied by `factors`."""
     inputs = {r.layer.input for r in link.readers if r.repeat == 1}
     return {n: x * factors if n in inputs else x for n, x in rows.items()}

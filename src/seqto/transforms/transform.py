@@ -73,16 +73,16 @@ class MeasuringTransform(Transform, Protocol):
 
 def parse_transform(code: str) -> Transform:
     """Return the transform that a code names."""
-    kind, _, rest = code.partition("-")
+    kind, _, settings = code.partition("-")
     known = plugins.kinds(GROUP)
     if kind not in known or code == BIAS_CORRECTION:
-        near = nearest(kind, known) or nearest(code, [*known, BIAS_CORRECTION])
+        suggestion = nearest(kind, known) or nearest(code, [*known, BIAS_CORRECTION])
         names = ", ".join([*known, BIAS_CORRECTION])
-        raise ConfigError(f"unknown transform {code!r}{near} (known: {names})")
+        raise ConfigError(f"unknown transform {code!r}{suggestion} (known: {names})")
     plugin = plugins.find(GROUP, kind)
     fields = {f.name: f for f in dataclasses.fields(plugin) if f.init}
     values: dict[str, Any] = {}
-    for word in re.split(r"-(?=[A-Za-z_]+=)", rest) if rest else ():
+    for word in re.split(r"-(?=[A-Za-z_]+=)", settings) if settings else ():
         name, equals, text = word.partition("=")
         if not equals:
             name, text = next(iter(fields), ""), word
@@ -121,5 +121,5 @@ def _typed(plugin: Any, name: str, text: str, *, code: str) -> Any:
             return int(number)
         return hint(text)
     except (ValueError, KeyError, OverflowError, TypeError) as error:
-        wanted = "true or false" if hint is bool else getattr(hint, "__name__", str(hint))
-        raise ConfigError(f"transform {code!r}: {name} is {text!r}, use a {wanted}") from error
+        type_name = "true or false" if hint is bool else getattr(hint, "__name__", str(hint))
+        raise ConfigError(f"transform {code!r}: {name} is {text!r}, use a {type_name}") from error

@@ -29,13 +29,13 @@ def variant_of(transforms: Sequence[str]) -> str:
     for name in transforms:  # they come from journals, and become the name of a folder
         if not isinstance(name, str) or not _PLAIN.fullmatch(name):
             raise PlanError(f"transform {name!r} is no plain name, such as smooth-0.5")
-    made = [t for t in transforms if t != BIAS_CORRECTION]
-    return "+".join(made) if made else BASE
+    graph_transforms = [t for t in transforms if t != BIAS_CORRECTION]
+    return "+".join(graph_transforms) if graph_transforms else BASE
 
 
 def variant_folder(folder: Path, transforms: Sequence[str] = ()) -> Path:
     return folder / "variants" / variant_of(transforms)
 
 
-def is_complete(place: Path) -> bool:
-    return (place / MODEL_FILE).is_file() and (place / STATISTICS_FILE).is_file()
+def is_complete(folder: Path) -> bool:
+    return (folder / MODEL_FILE).is_file() and (folder / STATISTICS_FILE).is_file()

@@ -92,7 +92,7 @@ def read_model(model: bytes | Path, dims: Mapping[str, int]) -> ImportedModel:
 
 
 def compiled(recipe: Recipe, model: ImportedModel, *, size: int) -> Path:
-    """The library for one batch size, from the cache where the same was asked before."""
+    """Return the library for one batch size, from the cache where the same was asked before."""
     asked = {
         "model": model.sha256,
         "shapes": {n: [size if d is None else d for d in s] for n, s in model.shapes.items()},
@@ -148,10 +148,10 @@ _STUMBLED = re.compile(r"Error converting operator (\w+),")
 
 
 def device_error(error: BaseException, stage: str, *, kind: str, said: str = "") -> DeviceError:
-    """TVM's error in one line, with the op types that it names."""
+    """Return TVM's error in one line, with the op types that it names."""
     text = str(error).strip()
-    found = _UNSUPPORTED.search(text)
-    ops = tuple(sorted(re.split(r"[,\s]+", found[1].strip()))) if found else ()
+    match = _UNSUPPORTED.search(text)
+    ops = tuple(sorted(re.split(r"[,\s]+", match[1].strip()))) if match else ()
     if not ops:
         ops = tuple(dict.fromkeys(_STUMBLED.findall(said)))
     last = (text.splitlines() or [type(error).__name__])[-1].strip()[:400]
@@ -174,8 +174,8 @@ def version_of(package: str) -> str | None:
 def own_linker() -> str | None:
     from tvm.support import cc
 
-    found: str | None = cc.get_cc()
-    return found
+    linker: str | None = cc.get_cc()
+    return linker
 
 
 _FOLDER: list[Path] = []

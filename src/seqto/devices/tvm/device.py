@@ -87,9 +87,9 @@ class Tvm:
             raise ConfigError(f"tracker {self.tracker!r} needs the key of the device")
         if self.load_library and (self.address or self.tracker):
             raise ConfigError("load_library is for a server started here, not for one elsewhere")
-        for place in filter(None, (self.address, self.tracker)):
+        for address in filter(None, (self.address, self.tracker)):
             try:
-                host_and_port(place)
+                host_and_port(address)
             except ValueError as error:
                 raise ConfigError(f"tvm device: {error}") from error
         if self.chunk < 1 or self.retries < 0 or self.session_timeout_s <= 0:
@@ -98,8 +98,8 @@ class Tvm:
     def _fill_from_preset(self) -> None:
         if self.preset and self.preset not in PRESETS:
             known = ", ".join(PRESETS)
-            near = nearest(self.preset, list(PRESETS))
-            raise ConfigError(f"no tvm preset {self.preset!r}{near} (known: {known})")
+            suggestion = nearest(self.preset, list(PRESETS))
+            raise ConfigError(f"no tvm preset {self.preset!r}{suggestion} (known: {known})")
         untouched: Json = {"target": "llvm", "host": {}, "cross_compiler": None}
         for name, value in PRESETS.get(self.preset, {}).items():
             if getattr(self, name) == untouched[name]:
@@ -111,7 +111,10 @@ class Tvm:
         return None if self.address is None else 1
 
     def with_cache(self, folder: Path) -> Json:
-        """Compiled models are shared by a run's workers, unless the user has named a folder."""
+        """Return the setting by which a run's workers share compiled models.
+
+        A folder that the user has named stays.
+        """
         return {} if self.cache is not None else {"cache": str(folder)}
 
     @property
@@ -151,25 +154,28 @@ class Tvm:
         return None
 
     def describe(self) -> Json:
-        place = self.address or self.tracker or "local RPC server"
+        where = self.address or self.tracker or "local RPC server"
         return {
             "kind": "tvm",
             "name": self.name,
             "target": self._target(),
             "host": dict(self.host),
-            "place": place,
+            "place": where,
             "key": self.key,
             "chunk": self.chunk,
             "versions": {p: version_of(p) for p in ("apache-tvm", "apache-tvm-ffi")},
         }
 
     def usable(self) -> tuple[bool, str]:
-        """Can it be used from here, and why not; asks the far end only for an open port."""
+        """Return whether it can be used from here, and why not.
+
+        The far end is asked only for an open port.
+        """
         if importlib.util.find_spec("tvm") is None:
             return False, _NO_TVM
         obstacle = self._cannot_compile() or self._cannot_run()
-        place = self.address or self.tracker or "a server started here"
-        return not obstacle, obstacle or f"compiles for {self.kind}, runs on {place}"
+        where = self.address or self.tracker or "a server started here"
+        return not obstacle, obstacle or f"compiles for {self.kind}, runs on {where}"
 
     def _cannot_compile(self) -> str:
         import tvm
@@ -184,11 +190,11 @@ class Tvm:
     def _cannot_run(self) -> str:
         import tvm
 
-        if place := self.address or self.tracker:
+        if address := self.address or self.tracker:
             try:
-                socket.create_connection(host_and_port(place), timeout=3).close()
+                socket.create_connection(host_and_port(address), timeout=3).close()
             except OSError as error:
-                return f"nobody answers at {place}: {error}"
+                return f"nobody answers at {address}: {error}"
         elif self.host.get("mtriple"):
             return "compiled for another machine: give its address, or a tracker and a key"
         elif self.load_library:
@@ -222,5 +228,5 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 def preset(name: str) -> Tvm:
-    """A device by its short name; change fields with dataclasses.replace."""
+    """Return a device by its short name; change fields with dataclasses.replace."""
     return Tvm(preset=name)

@@ -46,7 +46,7 @@ class LinkLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the device is: an address, a tracker with a key, or a server of our own."""
+    """Endpoint of the device: an address, a tracker with a key, or a server of our own."""
 
     address: str | None = None
     tracker: str | None = None
@@ -64,7 +64,7 @@ class Endpoint:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """`phone:9090` or `[::1]:9090` taken apart; ValueError when it is neither."""
+    """Return the parts of `phone:9090` or `[::1]:9090`; ValueError when it is neither."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{address!r} is not of the form host:port")
@@ -72,7 +72,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """The call's result, or LinkLostError when it takes longer.
+    """Return the call's result, or LinkLostError when it takes longer.
 
     A vanished peer never ends a blocking receive inside the C++ client, so the call runs in a
     thread that is left behind when its time is over; the study's worker process bounds how
@@ -175,7 +175,7 @@ def free_port() -> int:
 
 
 def _serve(port: int, load_library: str | None) -> None:
-    """The server process: say the port, wait until the starter's pipe closes, end everything."""
+    """Run the server: say the port, wait until the starter's pipe closes, end everything."""
     from tvm import rpc
 
     # what TVM's processes write must not fill the pipe that nobody reads after the first line
@@ -183,10 +183,15 @@ def _serve(port: int, load_library: str | None) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     for _ in range(20):
-        wanted = port or free_port()
+        chosen_port = port or free_port()
         try:
             server = rpc.Server(
-                LOOPBACK, wanted, wanted + 1, load_library=load_library, silent=True, no_fork=False
+                LOOPBACK,
+                chosen_port,
+                chosen_port + 1,
+                load_library=load_library,
+                silent=True,
+                no_fork=False,
             )
             break
         except Exception:  # somebody took the port between asking and binding
@@ -215,7 +220,7 @@ class Link:
         self._server: LocalServer | None = None
 
     def attempt(self, step: Callable[[Any], T], *, stage: str, doing: str) -> T:
-        """`step(remote)` until it succeeds or the tries are used up.
+        """Call `step(remote)` until it succeeds or the tries are used up.
 
         Only a lost link is tried again: when the link still answers after a failure, the
         failure is the step's own and goes to the caller as it is.
@@ -259,7 +264,10 @@ class Link:
             self._server = None
 
     def release(self) -> None:
-        """One user fewer. Without users the place is free for others; our server stays warm."""
+        """Count one user fewer.
+
+        Without users the place is free for others; our server stays warm.
+        """
         self.users -= 1
         if self.users > 0:
             return
@@ -271,10 +279,10 @@ class Link:
 
     def _connected(self) -> Any:
         if self._remote is None:
-            place = self.endpoint
-            if not place.tracker and not place.address:
+            endpoint = self.endpoint
+            if not endpoint.tracker and not endpoint.address:
                 self._start_server()
-            self._remote = within(place.connect_timeout_s, self._connect)
+            self._remote = within(endpoint.connect_timeout_s, self._connect)
             self.generation += 1
         return self._remote
 
@@ -288,17 +296,19 @@ class Link:
     def _connect(self) -> Any:
         from tvm import rpc
 
-        place = self.endpoint
+        endpoint = self.endpoint
         # whole seconds: the server reads the figure from the connection's key
-        limit = max(1, round(place.session_timeout_s))
-        if place.tracker:
-            where = host_and_port(place.tracker)
+        limit = max(1, round(endpoint.session_timeout_s))
+        if endpoint.tracker:
+            where = host_and_port(endpoint.tracker)
             # asked first, because TVM's client waits a minute for a tracker and leaks sockets
-            socket.create_connection(where, timeout=place.connect_timeout_s).close()
+            socket.create_connection(where, timeout=endpoint.connect_timeout_s).close()
             with contextlib.closing(rpc.connect_tracker(*where)) as tracker:
-                return tracker.request(place.key, session_timeout=limit, max_retry=1)
-        if place.address:
-            return rpc.connect(*host_and_port(place.address), place.key, session_timeout=limit)
+                return tracker.request(endpoint.key, session_timeout=limit, max_retry=1)
+        if endpoint.address:
+            return rpc.connect(
+                *host_and_port(endpoint.address), endpoint.key, session_timeout=limit
+            )
         assert self._server is not None
         return rpc.connect(LOOPBACK, self._server.port, session_timeout=limit)
 
@@ -317,7 +327,7 @@ _LINKS: dict[Endpoint, Link] = {}
 
 
 def link_to(endpoint: Endpoint) -> Link:
-    """This process's link to an endpoint, counted as used once more."""
+    """Return this process's link to an endpoint, counted as used once more."""
     link = _LINKS.setdefault(endpoint, Link(endpoint))
     link.users += 1
     return link

@@ -58,23 +58,23 @@ class TvmSession:
         parts: list[list[Array]] = []
         for start in range(0, samples, size):
             chunk = self._chunk(feeds, start, size=size)
-            kept = min(size, samples - start)
+            count = min(size, samples - start)
             answers = self._attempt(
                 program,
                 lambda remote, chunk=chunk: self._invoke(program, remote, chunk),
                 stage="run",
-                doing=f"running samples {start} to {start + kept - 1} of {samples}",
+                doing=f"running samples {start} to {start + count - 1} of {samples}",
             )
             if samples != size:
                 self._check_batched(answers, size)
-                answers = [a[:kept] for a in answers]
+                answers = [a[:count] for a in answers]
             parts.append(answers)
         if len(parts) == 1:
             return parts[0]
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def time_ms(self, feeds: Feeds) -> float:
-        """One run, timed by the device itself after a run that is not counted.
+        """Return the time of one run, by the device itself, after a run that is not counted.
 
         Compiled for exactly the samples given, so that a batch is timed as a batch.
         """

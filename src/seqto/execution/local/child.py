@@ -42,7 +42,7 @@ class Child:
     def __init__(self, target: str, *, temporary: Path, launcher: Sequence[str] = ()) -> None:
         """Start it. `launcher`: a command before its own; `temporary`: for its temporary files."""
         ours, theirs = socket.socketpair()
-        sentry_fd, self._lifeline_fd = os.pipe()  # nothing is written: its end is the message
+        watchdog_fd, self._lifeline_fd = os.pipe()  # nothing is written: its end is the message
         self.output_fd, stderr_fd = os.pipe()
         os.set_blocking(self.output_fd, False)
         command = [
@@ -54,7 +54,7 @@ class Child:
             "seqto.execution.local.pool",
             target,
         ]
-        command += [str(theirs.fileno()), str(sentry_fd), str(os.getpid())]
+        command += [str(theirs.fileno()), str(watchdog_fd), str(os.getpid())]
         command += ["launched"] if launcher else []
         try:
             self._process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=stderr_fd,
                 stderr=stderr_fd,
-                pass_fds=(theirs.fileno(), sentry_fd),
+                pass_fds=(theirs.fileno(), watchdog_fd),
                 start_new_session=True,  # Ctrl-C in the terminal is main's alone
                 env={**_environment(os.environ), "TMPDIR": str(temporary)},
             )
@@ -73,7 +73,7 @@ class Child:
             raise
         finally:
             theirs.close()
-            os.close(sentry_fd)
+            os.close(watchdog_fd)
             os.close(stderr_fd)
         self.pid = self._process.pid
         self.wire = Wire(ours)
@@ -105,7 +105,10 @@ class Child:
         return self._output.decode("utf-8", "replace").strip()
 
     def has_exited(self) -> bool:
-        """Looks without reaping: while unreaped, the group's number belongs to nobody else."""
+        """Return whether the child has exited, without reaping it.
+
+        While unreaped, the group's number belongs to nobody else.
+        """
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             return self._process.poll() is not None
         try:
@@ -129,7 +132,7 @@ class Child:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The worker finds what main finds, in the same order; `-P` keeps its own guesses out.
+    """Return the worker's environment: it finds what main finds, in the same order.
 
     Workers share the cores, so that numpy's own threads would only get in each other's way.
     """
@@ -139,7 +142,7 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def held_bytes(pid: int) -> int:
-    """Memory of a process and its descendants that the system cannot take back.
+    """Return the memory of a process and its descendants that the system cannot take back.
 
     Resident minus file-backed: the memory-mapped samples, which all workers share, do not count.
     Only Linux tells the two apart; elsewhere all that is resident counts.

@@ -43,10 +43,10 @@ class LocalExecutor:
     ) -> None:
         """`target`: "package.module:function" that handles jobs in place of a worker."""
         self.slots, self.files = slots, files
-        told = setup_to_json(setup, files)
+        setup_json = setup_to_json(setup, files)
         self._new_pool: Callable[[int], Pool] = lambda size: Pool(
             target or "seqto.execution.local.serve:serve",
-            told,
+            setup_json,
             size=size,
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,

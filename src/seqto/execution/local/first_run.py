@@ -6,11 +6,13 @@ neither a time limit nor Ctrl-C would end it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from seqto.calibration.feeds import model_feeds
 from seqto.data.store import SampleStore
+from seqto.devices.bundle import BundleDevice
+from seqto.devices.ort import Ort
 from seqto.errors import ModelError
 from seqto.execution.local.pool import Pool
 from seqto.execution.local.worker_process import Channel
@@ -61,16 +63,30 @@ def refuse_endless(
 
     Other ways to fail are left to the run in the main process, which says more about them.
     """
-    target = f"{__name__}:serve_once"
     for model in models:
         job: Json = {"model": str(model), "samples": str(samples), "split": split, "rows": rows}
-        with Pool(target, {}, timeout_s=timeout_s) as pool:
-            (ticket,) = pool.map([job])
-        if ticket.failure is not None and ticket.failure.stage == "timeout":
-            raise ModelError(
-                f"{model} does not answer within {timeout_s:g} s on {rows} samples: does it hold "
-                "an endless loop? Raise device.timeout_s if it needs longer"
-            )
+        _refuse_late("serve_once", job, name=str(model), rows=rows, timeout_s=timeout_s)
+
+
+def refuse_endless_bundle(
+    components: Mapping[str, Path], wiring: Wiring, samples: Path, *, split: str, timeout_s: float
+) -> None:
+    """Generate once with a bundle in a worker, as `refuse_endless` runs a model."""
+    job: Json = {"components": {name: str(path) for name, path in components.items()}}
+    job |= {"wiring": wiring.to_json(), "samples": str(samples), "split": split}
+    name = f"the bundle of {' and '.join(map(str, components.values()))}"
+    _refuse_late("serve_generation", job, name=name, rows=1, timeout_s=timeout_s)
+
+
+def _refuse_late(handler: str, job: Json, *, name: str, rows: int, timeout_s: float) -> None:
+    with Pool(f"{__name__}:{handler}", {}, timeout_s=timeout_s) as pool:
+        (ticket,) = pool.map([job])
+    if ticket.failure is not None and ticket.failure.stage == "timeout":
+        samples = f"{rows} samples" if rows != 1 else "one sample"
+        raise ModelError(
+            f"{name} does not answer within {timeout_s:g} s on {samples}: does it hold an endless "
+            "loop? Raise device.timeout_s if it needs longer"
+        )
 
 
 def serve_once(_setup: Json) -> Callable[[Json, Channel], Json]:
@@ -80,6 +96,23 @@ def serve_once(_setup: Json) -> Callable[[Json, Channel], Json]:
         feeds = SampleStore.open(Path(job["samples"])).batch(job["split"], 0, job["rows"])
         try:
             open_session(Path(job["model"])).run(None, dict(feeds))
+        except Exception as error:  # ORT raises many types without a root
+            return {"failed": str(error)}
+        return {"failed": None}
+
+    return handle
+
+
+def serve_generation(_setup: Json) -> Callable[[Json, Channel], Json]:
+    """Return the handler of `refuse_endless_bundle`: one generation, its tokens left alone."""
+
+    def handle(job: Json, _channel: Channel) -> Json:
+        feeds = SampleStore.open(Path(job["samples"])).batch(job["split"], 0, 1)
+        device = BundleDevice(Ort(), Wiring.from_json(job["wiring"]))
+        try:
+            files = {name: Path(path) for name, path in job["components"].items()}
+            with device.open(files) as session:
+                session.run(feeds)
         except Exception as error:  # ORT raises many types without a root
             return {"failed": str(error)}
         return {"failed": None}

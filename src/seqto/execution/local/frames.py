@@ -38,15 +38,18 @@ class Wire:
         self._space = next(self._parts)
 
     def read(self) -> Frame | None:
-        """One frame, or None if its end has not come yet; EOFError when the other side left."""
+        """Return one frame, or None if its end has not come yet.
+
+        Raises EOFError when the other side left.
+        """
         while True:
             try:
-                got = self.socket.recv_into(self._space, 0, socket.MSG_DONTWAIT)
+                received = self.socket.recv_into(self._space, 0, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return None
-            if not got:
+            if not received:
                 raise EOFError
-            self._space = self._space[got:]
+            self._space = self._space[received:]
             if self._space.nbytes:
                 continue
             try:
@@ -80,7 +83,7 @@ def _encoded(frame: Frame) -> memoryview:
 
 
 def _parts() -> Generator[memoryview, None, Frame]:
-    """Yields the buffers that a frame's bytes fill, one after the other; returns the frame."""
+    """Yield the buffers that a frame's bytes fill, one after the other; return the frame."""
     prefix = bytearray(_PREFIX.size)
     yield memoryview(prefix)
     magic, length = _PREFIX.unpack(prefix)

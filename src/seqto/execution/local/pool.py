@@ -12,7 +12,7 @@ socket of their own, since native libraries write to stdout and stderr at will; 
 they wrote there is quoted when a worker dies.
 
 No process is left behind. Main kills whole process groups, so that what a worker has started goes
-with it. If main itself is killed, a sentry that each worker forks sees its pipe end and kills the
+with it. If main itself is killed, a watchdog that each worker forks sees its pipe end and kills the
 group, even when the worker hangs in native code. (Linux also ends the worker itself when the
 *thread* that made it ends: use a pool in the thread that opened it.)
 """
@@ -100,7 +100,7 @@ class Pool:
             self._end(worker)
 
     def wait(self, timeout_s: float | None = None) -> list[Ticket]:
-        """Tickets that are done, at least one unless the time passes or nothing is under way."""
+        """Return tickets that are done: at least one, unless time passes or none is under way."""
         self._extend_deadlines(time.monotonic() - self._left_at)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
@@ -313,14 +313,14 @@ def _signal_name(number: int) -> str:
 
 
 def error_of(failure: Json, where: str) -> Exception:
-    """The worker's error, as main raises it: a SeqtoError as itself, all else as a bug."""
+    """Return the worker's error, as main raises it: a SeqtoError as itself, all else as a bug."""
     if "bug" in failure:
         return RuntimeError(f"{where} failed in a worker:\n{failure['bug']}")
     message = f"{where}: {failure['message']}"
     kind = getattr(errors, failure["type"], SeqtoError)
     if kind is DeviceError or failure["type"] == "MemoryError":
-        found = Failure.from_json(failure)
-        return DeviceError(message, stage=found.stage, ops=found.ops, layers=found.layers)
+        parsed = Failure.from_json(failure)
+        return DeviceError(message, stage=parsed.stage, ops=parsed.ops, layers=parsed.layers)
     return kind(message) if issubclass(kind, SeqtoError) else SeqtoError(message)
 
 
@@ -328,7 +328,7 @@ if __name__ == "__main__":
     serve(
         sys.argv[1],
         channel_fd=int(sys.argv[2]),
-        sentry_fd=int(sys.argv[3]),
+        watchdog_fd=int(sys.argv[3]),
         main_pid=int(sys.argv[4]),
         launched=sys.argv[5:] == ["launched"],
     )

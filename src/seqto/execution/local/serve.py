@@ -36,8 +36,8 @@ class ChannelSignals:
     def alive(self) -> None:
         self._channel.send({})
 
-    def note(self, found: Json) -> None:
-        self._channel.send(found)
+    def note(self, facts: Json) -> None:
+        self._channel.send(facts)
 
     @property
     def stopped(self) -> bool:

@@ -58,15 +58,15 @@ Handler = Callable[[Json, Channel], Json]
 
 
 def serve(
-    target: str, *, channel_fd: int, sentry_fd: int, main_pid: int, launched: bool = False
+    target: str, *, channel_fd: int, watchdog_fd: int, main_pid: int, launched: bool = False
 ) -> None:
-    """The life of a worker: set up once, then one job after the other until main hangs up.
+    """Run a worker: set up once, then one job after the other until main hangs up.
 
     `launched`: through a command that may stay between main and this process; the group is its.
     """
     if os.getpgrp() != os.getpid() and not launched:
         raise SystemExit("a worker is started by seqto itself")
-    _post_sentry(sentry_fd)
+    _start_watchdog(watchdog_fd)
     _die_with_main(None if launched else main_pid)
     stream = socket.socket(fileno=channel_fd)
     stream.set_inheritable(False)  # main must see the end of this process, not of its children
@@ -83,8 +83,8 @@ def serve(
         while job := _next(wire):
             _post(wire, _outcome(handle, job, wire))
 
-    # The sentry stays: if main was killed it ends what this worker has started, and if main is
-    # there it ends the sentry itself, with the whole group.
+    # The watchdog stays: if main was killed it ends what this worker has started, and if main is
+    # there it ends the watchdog itself, with the whole group.
 
 
 def _outcome(handle: Handler, job: Frame, wire: Wire) -> Frame:
@@ -112,7 +112,7 @@ def failure_json(error: Exception) -> Json:
 
 
 def _next(wire: Wire) -> Frame | None:
-    """The next setup or job; None when main has hung up. Late stops fall away."""
+    """Return the next setup or job; None when main has hung up. Late stops fall away."""
     while True:
         _readable(wire, None)
         try:
@@ -143,7 +143,7 @@ def _kill_own_group() -> NoReturn:
     raise SystemExit(1)
 
 
-def _post_sentry(pipe_fd: int) -> None:
+def _start_watchdog(pipe_fd: int) -> None:
     """Fork a process that kills this group when main's end of the pipe closes."""
     if os.fork():  # no thread runs yet and nothing heavy is loaded
         os.close(pipe_fd)
@@ -159,11 +159,11 @@ def _post_sentry(pipe_fd: int) -> None:
 
 
 def _die_with_main(main_pid: int | None) -> None:
-    """Linux: the kernel kills this process when main's thread ends; the sentry does the rest.
+    """Let Linux kill this process when main's thread ends; the watchdog does the rest.
 
-    None: behind a launcher main may not be the parent, and the sentry alone sees its end.
+    None: behind a launcher main may not be the parent, and the watchdog alone sees its end.
     """
-    with contextlib.suppress(AttributeError, OSError):  # other systems have the sentry alone
+    with contextlib.suppress(AttributeError, OSError):  # other systems have the watchdog alone
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if main_pid is not None and os.getppid() != main_pid:  # main exited before prctl was called
         _kill_own_group()

@@ -138,11 +138,11 @@ class Broker:
                 if worker.task is not None and worker.task.number == number:
                     self._nodes.actor(worker).stop.remote(number)
             return
-        found = self._schedule.cancel(number)
-        if isinstance(found, Task):
-            self._done(found, {"failure": CANCELLED.to_json()})
-        elif isinstance(found, WorkerSlot):
-            self._nodes.actor(found).cancel.remote(number)
+        cancelled = self._schedule.cancel(number)
+        if isinstance(cancelled, Task):
+            self._done(cancelled, {"failure": CANCELLED.to_json()})
+        elif isinstance(cancelled, WorkerSlot):
+            self._nodes.actor(cancelled).cancel.remote(number)
 
     # ----------------------------------------------------------------------------------- jobs
 
@@ -191,7 +191,7 @@ class Broker:
         return {"failure": Failure(LOST, text).to_json()}
 
     async def _after_loss(self, task: Task, worker: WorkerSlot, error: Exception) -> Json | None:
-        """The worker is gone: its job is given to another one, or has failed."""
+        """Give the job of a lost worker to another one, or return that it has failed."""
         reason = _first_line(error)
         if self._schedule.workers.get(worker.name) is worker:
             self._schedule.remove(worker.name)
@@ -222,7 +222,7 @@ class Broker:
         self._done(task, reply, worker)
 
     def _refuse(self, task: Task, worker: WorkerSlot, error: Json) -> None:
-        """A worker that cannot be set up for a run: others may; without others the run ends."""
+        """Note that a worker cannot be set up for a run; without others the run ends."""
         if self._schedule.workers.get(worker.name) is worker:
             self._schedule.remove(worker.name)
         self._nodes.refuse(worker, f"cannot be set up: {error['message']}")
@@ -241,22 +241,22 @@ class Broker:
         node = {} if worker is None else self._nodes.describe(worker)
         self._send("done", {"run": task.run, "number": task.number, "node": node, **body})
 
-    def _adopt(self, run: Run, task: Task, result: Json, made: dict[str, bytes]) -> Json:
+    def _adopt(self, run: Run, task: Task, result: Json, contents: dict[str, bytes]) -> Json:
         """Put the files that a worker has made into the run folder; return the result with them."""
         adopted = dict(result)
         for key, value in result.items():
             if not isinstance(value, dict):
                 continue
-            if value.get("sha256") in made and "name" in value:
-                adopted[key] = self._placed(run, task, FileRef.from_json(value), made).to_json()
+            if value.get("sha256") in contents and "name" in value:
+                adopted[key] = self._placed(run, task, FileRef.from_json(value), contents).to_json()
             else:
-                adopted[key] = self._adopt(run, task, value, made)
+                adopted[key] = self._adopt(run, task, value, contents)
         return adopted
 
-    def _placed(self, run: Run, task: Task, ref: FileRef, made: dict[str, bytes]) -> FileRef:
+    def _placed(self, run: Run, task: Task, ref: FileRef, contents: dict[str, bytes]) -> FileRef:
         name = f"{WORK}/{Path(ref.name).name}-{task.number}"
         arrived = run.files.named(f"{name}.part")
-        write_file(arrived, made[ref.sha256])
+        write_file(arrived, contents[ref.sha256])
         placed = FileRef(ref.sha256, ref.size_bytes, name)
         run.files.receive(placed, arrived)
         return placed
@@ -289,7 +289,7 @@ class Broker:
             self._done(task, self._stranded_reply(task))
 
     def _stranded_reply(self, task: Task) -> Json:
-        """A failure of this job, or an error that ends the run: no job of its kind can be run."""
+        """Return a failure of this job, or an error that ends the run since no such job can run."""
         if task.avoid:  # what it was lost on was the last of its kind
             return {"failure": Failure(LOST, "no other worker is left that may run it").to_json()}
         if task.alone and any(not w.times for w in self._schedule.workers.values()):

@@ -50,7 +50,10 @@ class Contents:
         return sending
 
     def sent(self, store: str, sending: Mapping[str, Sequence[Any]]) -> None:
-        """A worker of the store has answered. What nobody else fetches leaves the object store."""
+        """Note that a worker of the store has answered.
+
+        What nobody else fetches leaves the object store.
+        """
         self._held.setdefault(store, set()).update(sending)
         for sha256 in sending:
             self._busy[sha256] -= 1
@@ -60,7 +63,7 @@ class Contents:
                     self._put.pop(sha256, None)
 
     def lost(self, store: str, hashes: Iterable[str]) -> None:
-        """Contents did not arrive, or are gone from a store: they are put again."""
+        """Note contents that did not arrive or are gone from a store: they are put again."""
         for sha256 in hashes:
             self._held.setdefault(store, set()).discard(sha256)
             self._put.pop(sha256, None)
@@ -87,9 +90,9 @@ class Contents:
         target = self._shared_folder() / ref.sha256
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            made = target.with_suffix(".part")
-            shutil.copyfile(path, made)
-            made.replace(target)
+            part = target.with_suffix(".part")
+            shutil.copyfile(path, part)
+            part.replace(target)
         except OSError as error:
             raise OSError(f"executor.folder {shown(str(self.folder))}: {error.strerror}") from error
         return target

@@ -44,7 +44,7 @@ WORKER = f"{RemoteWorker.__module__}:{RemoteWorker.__name__}"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """Which cluster, and what it is used for: the settings of [executor]."""
+    """Settings of [executor]: the cluster, and what it is used for."""
 
     address: str | None = None  # None: one of this machine alone is started
     folder: str | None = None  # shared by all nodes; None: files go through the object store
@@ -111,12 +111,12 @@ class RayCluster:
     ) -> RayExecutor:
         """Open the cluster for one run; returns when the first worker is there."""
         self._check_reachable()
-        made = RayExecutor(self, files, name=f"run{next(self._numbers)}")
-        self._runs[made.name] = made
+        executor = RayExecutor(self, files, name=f"run{next(self._numbers)}")
+        self._runs[executor.name] = executor
         self._send(
             "open",
             {
-                "run": made.name,
+                "run": executor.name,
                 "root": str(files.root.resolve()),
                 "elsewhere": {n: str(p.resolve()) for n, p in files.elsewhere.items()},
                 "setup": codec.encode(setup),
@@ -124,7 +124,7 @@ class RayCluster:
             },
         )
         self.wait_for_workers()
-        return made
+        return executor
 
     def _check_reachable(self) -> None:
         """Raise where nobody listens at the address: Ray itself would try for minutes."""
@@ -242,12 +242,12 @@ class RayCluster:
             run.arrived.put(None)
 
     def _last_line(self) -> str:
-        """The end of what Ray has written, where it says why it ended."""
+        """Return the end of what Ray has written, where it says why it ended."""
         self._output.seek(0, os.SEEK_END)
         self._output.seek(max(0, self._output.tell() - LAST_OUTPUT_BYTES))
         lines = self._output.read().decode("utf-8", "replace").splitlines()
-        told = [line for line in lines if "GCS" in line or "raylet" in line.lower()]
-        return " ".join((told or [""])[-1].split())[-200:]
+        relevant = [line for line in lines if "GCS" in line or "raylet" in line.lower()]
+        return " ".join((relevant or [""])[-1].split())[-200:]
 
 
 class RayExecutor:
@@ -279,12 +279,12 @@ class RayExecutor:
             first = self.arrived.get(timeout=timeout_s)
         except queue.Empty:
             return []
-        found = [first]
+        bodies = [first]
         with contextlib.suppress(queue.Empty):
             while True:
-                found.append(self.arrived.get_nowait())
+                bodies.append(self.arrived.get_nowait())
         self._cluster.check()
-        return [self._done(body) for body in found if body is not None]
+        return [self._done(body) for body in bodies if body is not None]
 
     def stop(self, handle: Handle) -> None:
         self._ask("stop", handle)
@@ -317,7 +317,7 @@ _RUN_STEP = 1 << 32
 
 
 def _number(run: str, number: int) -> int:
-    """Jobs of all runs have different numbers."""
+    """Return a job's number that differs from those of all runs' jobs."""
     return int(run.removeprefix("run")) * _RUN_STEP + number
 
 
@@ -349,7 +349,7 @@ _QUIET = {
 
 
 def _ray_environment(settings: ClusterSettings) -> dict[str, Any]:
-    """Variables that Ray reads when it is imported."""
+    """Return variables that Ray reads when it is imported."""
     common = {**_QUIET, _HEAD_LOST: os.environ.get(_HEAD_LOST, str(HEAD_LOST_S))}
     if settings.address is not None:
         return common

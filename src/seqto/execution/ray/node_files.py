@@ -76,9 +76,9 @@ class NodeFiles:
                     break
                 os.close(handle)
         (folder / "files").mkdir(exist_ok=True)
-        made = cls(folder, handle)
-        made._start_watcher()
-        return made
+        files = cls(folder, handle)
+        files._start_watcher()
+        return files
 
     def close(self) -> None:
         """Leave the folder; the watcher removes it when the last worker has left."""
@@ -95,16 +95,16 @@ class NodeFiles:
         return f"{stat.st_dev}:{stat.st_ino}"
 
     def missing(self, refs: Iterable[FileRef]) -> list[str]:
-        """Hashes of the contents that are not here."""
+        """Return the hashes of the contents that are not here."""
         return [sha for sha in dict.fromkeys(r.sha256 for r in refs) if not self._at(sha).exists()]
 
     def receive(self, contents: Contents, read: Reader) -> None:
         """Store contents that are not here yet; one worker of a host at a time."""
-        wanted = [sha for sha in contents if not self._at(sha).exists()]
-        if not wanted:
+        missing = [sha for sha in contents if not self._at(sha).exists()]
+        if not missing:
             return
         with self._receiving():
-            for sha in wanted:
+            for sha in missing:
                 if not self._at(sha).exists():  # another worker may have been first
                     self._store(sha, contents[sha], read)
 
@@ -198,10 +198,10 @@ def _link(source: Path, target: Path) -> None:
         if target.samefile(source):
             return
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = target.with_name(f"{target.name}.{os.getpid()}")
-    made.unlink(missing_ok=True)
+    temporary = target.with_name(f"{target.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
     try:
-        os.link(source, made)
+        os.link(source, temporary)
     except OSError:  # a disk without hard links
-        shutil.copyfile(source, made)
-    os.replace(made, target)
+        shutil.copyfile(source, temporary)
+    os.replace(temporary, target)

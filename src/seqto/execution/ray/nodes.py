@@ -197,7 +197,7 @@ class Nodes:
         return {"name": joined.node.name, **joined.hello["environment"]}
 
     def lost(self, worker: WorkerSlot) -> None:
-        """An actor is gone. Another one is started while its node is there."""
+        """Start another actor for one that is gone, while its node is there."""
         joined = self._joined.pop(worker.name, None)
         if joined is not None:
             self._kill(joined.actor)

@@ -1,4 +1,4 @@
-"""Which job runs next, and on which worker of a cluster: pure, without Ray and without clocks.
+"""Schedule of jobs on the workers of a cluster: pure, without Ray and without clocks.
 
 - Runs share the workers: the run with the fewest running jobs is served first.
 - A job that must be alone reserves a host, waits until nothing runs there, and has it for itself.
@@ -74,7 +74,7 @@ class Schedule:
         worker.task = None
 
     def remove(self, name: str) -> Task | None:
-        """A worker is gone; return the job that it ran."""
+        """Remove a worker that is gone; return the job that it ran."""
         worker = self.workers.pop(name)
         hosts = {w.host for w in self.workers.values()}
         for host in [h for h in self._reserved if h not in hosts]:
@@ -106,7 +106,7 @@ class Schedule:
         return None
 
     def stranded(self) -> list[Task]:
-        """Waiting jobs that no worker of now may run."""
+        """Return waiting jobs that no worker of now may run."""
         return [
             task
             for waiting in self.queues.values()

@@ -121,14 +121,14 @@ class RemoteWorker:
         return self._reply(self._run_job(executor, order), files)
 
     def _executor(self, run: str, files: LocalFiles, limits: Json) -> LocalExecutor:
-        made = self._executors.pop(run, None)
-        if made is None:
+        executor = self._executors.pop(run, None)
+        if executor is None:
             for old in list(self._executors)[: 1 - KEPT_RUNS]:
                 self._close(old)
             setup: WorkerSetup = codec.decode(WorkerSetup, self._setups[run])
-            made = LocalExecutor(setup, files, slots=1, target=self.target, **limits)
-        self._executors[run] = made
-        return made
+            executor = LocalExecutor(setup, files, slots=1, target=self.target, **limits)
+        self._executors[run] = executor
+        return executor
 
     def _run_job(self, executor: LocalExecutor, order: Json) -> Done:
         number = order["number"]
@@ -150,12 +150,12 @@ class RemoteWorker:
         reply: Json = {"seconds": done.seconds, "note": dict(done.note)}
         if isinstance(done.outcome, Failure):
             return {**reply, "failure": done.outcome.to_json()}
-        made: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         for ref in refs_in(done.outcome):
             path = files.path(ref)
-            made[ref.sha256] = path.read_bytes()
+            contents[ref.sha256] = path.read_bytes()
             self._files.keep(ref, path)
-        return {**reply, "result": result_to_json(done.outcome), "files": made}
+        return {**reply, "result": result_to_json(done.outcome), "files": contents}
 
     def _close(self, run: str) -> None:
         executor = self._executors.pop(run, None)

@@ -16,7 +16,7 @@ PATH_KINDS = ("file", "folder")  # given as a path, without their name before a 
 
 
 def parse_source(text: str, **settings: Any) -> Source:
-    """`KIND:…` (hub:OWNER/NAME), a folder, `folder/pattern*`, or a file; the last three are paths.
+    """Return the source of `KIND:…` (hub:OWNER/NAME), a folder, `folder/pattern*`, or a file.
 
     `settings` (cache_dir, endpoint, offline) reach a source that has fields of these names. An
     existing path always wins over its reading as a pattern, so a file that is called `a[1].onnx`

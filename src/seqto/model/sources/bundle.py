@@ -32,13 +32,13 @@ class Bundle:
             if not isinstance(path, str):
                 raise ConfigError(f"model.bundle.{name} = {path!r} is no path")
         fetched = {name: self._component(name, path) for name, path in self.components.items()}
-        paths = {name: found.path for name, found in fetched.items()}
+        paths = {name: component.path for name, component in fetched.items()}
         origin = {"kind": "bundle", "components": dict(paths)}
         text = None
-        for found in fetched.values():  # the last one, the decoder, knows how to generate
-            if found.text is not None:
-                text, origin["repo"] = found.text, found.origin["repo"]
-                origin["taken"] = found.text["taken"]
+        for component in fetched.values():  # the last one, the decoder, knows how to generate
+            if component.text is not None:
+                text, origin["repo"] = component.text, component.origin["repo"]
+                origin["taken"] = component.text["taken"]
         yield Fetched(
             self._name(paths), next(iter(paths.values())), origin, components=paths, text=text
         )
@@ -47,13 +47,13 @@ class Bundle:
         if not path.startswith(HUB):
             return next(File(path).fetch())
         fields = {"cache_dir": self.cache_dir, "endpoint": self.endpoint, "offline": self.offline}
-        found = list(parse_source(path, **fields).fetch())
-        if len(found) != 1:
+        models = list(parse_source(path, **fields).fetch())
+        if len(models) != 1:
             raise ConfigError(
-                f"model.bundle.{name} = {path!r} names {len(found)} models: name one file, as "
+                f"model.bundle.{name} = {path!r} names {len(models)} models: name one file, as "
                 "hub:OWNER/NAME/FILE"
             )
-        return found[0]
+        return models[0]
 
     def _name(self, paths: Mapping[str, str]) -> str:
         """Return what the files' names begin with: aren-encoder and aren-decoder are aren."""

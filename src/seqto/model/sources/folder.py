@@ -34,14 +34,14 @@ class Folder:
             raise ModelError(
                 f"folder {self.path!r} cannot be read: {error.strerror}; check its permissions"
             ) from error
-        found = [name for name in names if self._wants(name)]
-        if not found:
+        chosen = [name for name in names if self._wants(name)]
+        if not chosen:
             raise ModelError(
                 f"folder {self.path!r} holds no file that matches {self.pattern!r}"
                 f" ({len(names)} other files, sub-folders are not searched)"
                 + nearest(self.pattern, names)
             )
-        for name in found:
+        for name in chosen:
             origin = {"kind": "folder", "folder": self.path, "pattern": self.pattern, "file": name}
             yield Fetched(Path(name).stem, str(folder / name), origin)
 

@@ -47,12 +47,12 @@ def culprits(
         float_model, {n: uniform[n] for n in names}, resolution=SHARE * whole
     )
     ranked = sorted(names, key=lambda n: -alone[n])
-    found, left = yield from _worst_alone(uniform, float_model, ranked, most=most)
+    kept_float, left = yield from _worst_alone(uniform, float_model, ranked, most=most)
     if left > BREAKDOWN * whole:
-        found, left = yield from _best_window(uniform, float_model, names, most=most)
+        kept_float, left = yield from _best_window(uniform, float_model, names, most=most)
     if left > BREAKDOWN * whole:
         return ()
-    needed = yield from _needed(uniform, float_model, found, left=left)
+    needed = yield from _needed(uniform, float_model, kept_float, left=left)
     return tuple(n for n in names if n in needed)
 
 
@@ -109,20 +109,20 @@ def _smallest(
 
 
 def _needed(
-    uniform: Schemes, float_model: Plan, found: Sequence[str], *, left: float
+    uniform: Schemes, float_model: Plan, kept_float: Sequence[str], *, left: float
 ) -> Generator[Ask, Answers, list[str]]:
     """Those whose quantization alone, in the plan that keeps the others float, does harm."""
-    if len(found) == 1:
-        return list(found)
+    if len(kept_float) == 1:
+        return list(kept_float)
     losses = yield from damages(
         [
-            float_model.with_schemes(without(uniform, [x for x in found if x != name]))
-            for name in found
+            float_model.with_schemes(without(uniform, [x for x in kept_float if x != name]))
+            for name in kept_float
         ]
     )
-    harmful = [n for n, damage in zip(found, losses, strict=True) if damage > SAME * left]
-    if not harmful or len(harmful) == len(found):
-        return list(found)
+    harmful = [n for n, damage in zip(kept_float, losses, strict=True) if damage > SAME * left]
+    if not harmful or len(harmful) == len(kept_float):
+        return list(kept_float)
     # several that do no harm one by one may do harm together
     (checked,) = yield from damages([float_model.with_schemes(without(uniform, harmful))])
-    return harmful if checked <= 2 * left else list(found)
+    return harmful if checked <= 2 * left else list(kept_float)

@@ -54,11 +54,11 @@ _FOUR_BITS: Class = (4, None, "")
 
 def _references(space: Space, layer: str) -> dict[Class, Scheme]:
     """Return the first scheme of each class: four bits; eight bits by kernel."""
-    found: dict[Class, Scheme] = {}
+    first_of_class: dict[Class, Scheme] = {}
     for scheme in space.menu[layer]:
         if (layer, scheme) in space.weight_error:
-            found.setdefault(_class_of(scheme, exact=space.exact_products), scheme)
-    return found
+            first_of_class.setdefault(_class_of(scheme, exact=space.exact_products), scheme)
+    return first_of_class
 
 
 def _class_of(scheme: Scheme, *, exact: bool, bits: int = 0) -> Class:

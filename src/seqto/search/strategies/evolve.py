@@ -47,8 +47,8 @@ class Evolve:
             notes = (f"generation {algorithm.n_iter or 1}",) * len(unique)
             timed = need_timing(self.objectives)
             trials = yield Ask(tuple(unique.values()), notes, latency=timed)
-            found = {t.plan.key: t for t in trials}
-            asked.set("F", np.array([self._figures(found[p.key]) for p in plans]))
+            by_key = {t.plan.key: t for t in trials}
+            asked.set("F", np.array([self._figures(by_key[p.key]) for p in plans]))
             algorithm.tell(infills=asked)
 
     def _algorithm(self, space: Space, known: Sequence[Trial], *, seed: int) -> Any:

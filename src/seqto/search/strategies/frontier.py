@@ -18,7 +18,7 @@
    the smallest within the tolerated loss, the best that is no larger than plain int8), with what
    the trials so far have taught about damage, and of neighbours of the measured front: the swaps
    that the model expects to pay most. Last, a
-   few plans close in on the fastest that will do.
+   few plans close in on the fastest and on the smallest that will do.
 
 Between plans the search compares *damage* (squared error of the outputs), not loss: damage is
 smooth, while the loss on a few hundred samples moves in steps and favours chance.
@@ -41,6 +41,7 @@ from seqto.schemes.types import S8
 from seqto.schemes.weight_only import WeightOnly
 from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
+from seqto.search.strategies.closing_plans import bisect_picks
 from seqto.search.strategies.culprits import culprits, without
 from seqto.search.strategies.front_points import (
     clamp_damage,
@@ -62,7 +63,6 @@ from seqto.search.strategies.noise_model import (
 from seqto.search.strategies.probing import probe
 from seqto.search.strategies.size_plans import Named, as_small_as_int8, between_sizes
 from seqto.search.strategies.targets import (
-    bisect_fastest,
     damage_of,
     measured_trials,
     target_plans,
@@ -149,10 +149,9 @@ class Frontier:
             ]
             named = [(p, f"round {number + 1}: {n}") for p, n in plans]
             yield from self._run(named, known, model)
-        if self.timed:
-            model = with_fitted_latency(profiled, known.values())
-            plans = bisect_fastest(model, known, float_model, tolerance=self.tolerance)
-            yield from self._run(plans, known, model)
+        model = with_fitted_latency(profiled, known.values())
+        plans = bisect_picks(model, known, float_model, tolerance=self.tolerance, timed=self.timed)
+        yield from self._run(plans, known, model)
 
     def _targets(
         self, model: NoiseModel, known: Mapping[str, Trial], float_model: Plan
@@ -223,8 +222,8 @@ class Frontier:
         ]
         yield from self._run([(base, note), *plans], known)
         tried = [base, *(p for p, _ in plans)]
-        found = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
-        best = tried[min(found)[1]].with_schemes({})
+        damages = [(damage_of(known[p.key]), i) for i, p in enumerate(tried) if p.key in known]
+        best = tried[min(damages)[1]].with_schemes({})
         return best if chosen is None else chosen
 
     # ----------------------------------------------------------------------------------- sweeps
@@ -329,10 +328,10 @@ def quick_plans(space: Space) -> list[tuple[Plan, str]]:
 
     Weights stored in half, and in eight bits with float kernels.
     """
-    found = []
+    plans = []
     for scheme in (FP16, WeightOnly(S8)):
         plan = {x.name: uniform_choice(space, x, scheme) for x in space.layers if x.weight}
-        made = Plan.of(plan).with_nearest_rounding()
-        if scheme in made.as_dict().values():
-            found.append((made, f"uniform {scheme}"))
-    return found
+        uniform = Plan.of(plan).with_nearest_rounding()
+        if scheme in uniform.as_dict().values():
+            plans.append((uniform, f"uniform {scheme}"))
+    return plans

@@ -24,6 +24,7 @@ from seqto.search.strategies.targets import (
     damage_allowed,
     float_plan,
     measured_trials,
+    unknown_plans,
     unpriced_bytes,
 )
 from seqto.selection.goal import Goal
@@ -57,10 +58,10 @@ class Region:
 def ratio_limit(goal: Goal, space: Space) -> float:
     """Return the ratio to float's time that a goal allows; infinite where time is not bounded."""
     speedup, latency = goal.limit("min_speedup"), goal.limit("max_latency")
-    found = [1 / speedup] if speedup else []
+    ratios = [1 / speedup] if speedup else []
     if latency is not None and space.float_latency_ms:
-        found.append(latency / space.float_latency_ms)
-    return min(found, default=math.inf)
+        ratios.append(latency / space.float_latency_ms)
+    return min(ratios, default=math.inf)
 
 
 def is_planned_for(goal: Goal | None) -> bool:
@@ -106,14 +107,12 @@ def goal_plans(
     axes = free_axes(goal, objectives)
     candidates = _candidates(model, region_of(goal, model, trials))
     priced = [(model.prices(plan), plan) for plan in candidates]
-    found: dict[str, tuple[Plan, str]] = {}
+    plans: list[tuple[Schemes, str]] = []
     for loss_share, time_share in MARGINS:
         region = region_of(goal, model, trials, loss=loss_share * loss, time_share=time_share)
-        for plan in _best(priced, region, axes):
-            made = float_model.with_schemes(plan)
-            if made.key not in known:
-                found.setdefault(made.key, (made, f"goal, {time_share:.0%} of its time"))
-    return list(found.values())
+        best = _best(priced, region, axes)
+        plans += [(plan, f"goal, {time_share:.0%} of its time") for plan in best]
+    return unknown_plans(plans, known, float_model)
 
 
 def free_axes(goal: Goal, objectives: Sequence[str]) -> tuple[int, ...]:

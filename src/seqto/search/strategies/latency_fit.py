@@ -79,9 +79,9 @@ def with_fitted_latency(model: NoiseModel, trials: Iterable[Trial]) -> NoiseMode
     usual = np.array([*[1.0] * len(free), 1.0, 0.0])
     mean_layer = whole / max(1, len(space.layers))
     spread = np.array([*[FACTOR_ERROR] * len(free), 1.0, CHANGE_SHARE * mean_layer])
-    found = _near(matrix / RATIO_ERROR, known / RATIO_ERROR, usual, spread)
-    factor = {FLOAT_KERNEL: 1.0, **dict(zip(free, found, strict=False))}
-    per_ms, per_change = float(found[-2]), float(found[-1])
+    fitted = _near(matrix / RATIO_ERROR, known / RATIO_ERROR, usual, spread)
+    factor = {FLOAT_KERNEL: 1.0, **dict(zip(free, fitted, strict=False))}
+    per_ms, per_change = float(fitted[-2]), float(fitted[-1])
     return dataclasses.replace(
         model,
         space=dataclasses.replace(

@@ -91,7 +91,7 @@ def _moves(
 
 def _swaps(model: NoiseModel, plan: Schemes, *, pays: int, gains: int) -> list[tuple[str, Scheme]]:
     """One swap a layer that lowers price `gains`, cheapest in price `pays` first."""
-    found = []
+    swaps = []
     for layer in model.space.layers:
         best = None
         for scheme in model.space.menu[layer.name]:
@@ -105,5 +105,5 @@ def _swaps(model: NoiseModel, plan: Schemes, *, pays: int, gains: int) -> list[t
             if best is None or rate < best[0]:
                 best = (rate, layer.name, scheme)
         if best is not None:
-            found.append(best)
-    return [(name, scheme) for _, name, scheme in sorted(found, key=lambda f: f[:2])]
+            swaps.append(best)
+    return [(name, scheme) for _, name, scheme in sorted(swaps, key=lambda f: f[:2])]

@@ -92,22 +92,24 @@ class NoiseModel:
 
     def tensor_prices(self, tensor: str, plan: Mapping[str, Scheme]) -> Prices:
         """Return the prices of one tensor under the schemes of the layers that touch it."""
-        made, reading = self._touched(tensor, plan)
-        if not made and True not in reading:
+        written_static, reading = self._touched(tensor, plan)
+        if not written_static and True not in reading:
             return 0.0, 0.0, 0.0
-        changes = int(not made) + int(made and False in reading)
+        changes = int(not written_static) + int(written_static and False in reading)
         return self.tensor[tensor], PAIR_BYTES, self.space.boundary_ms.get(tensor, 0.0) * changes
 
     def changes(self, tensor: str, plan: Mapping[str, Scheme]) -> int:
         """Count conversions of a tensor from floats to integers or back."""
-        made, reading = self._touched(tensor, plan)
-        return int(not made and True in reading) + int(made and False in reading)
+        written_static, reading = self._touched(tensor, plan)
+        return int(not written_static and True in reading) + int(
+            written_static and False in reading
+        )
 
     def _touched(self, tensor: str, plan: Mapping[str, Scheme]) -> tuple[bool, list[bool]]:
         """Return whether a tensor is written as integers, and for each reader if it reads those."""
         maker = self.producer.get(tensor)
-        made = maker is not None and is_static(plan[maker])
-        return made, [is_static(plan[r]) for r in self.readers.get(tensor, ())]
+        written_static = maker is not None and is_static(plan[maker])
+        return written_static, [is_static(plan[r]) for r in self.readers.get(tensor, ())]
 
 
 class Descent:
@@ -149,14 +151,14 @@ class Descent:
         total = 0.0
         for tensor in self.touches[name]:
             base, change, maker, readers = self._tensors[tensor]
-            made = maker is not None and flags[maker]
+            written_static = maker is not None and flags[maker]
             static = other = False
             for reader in readers:
                 if flags[reader]:
                     static = True
                 else:
                     other = True
-            if made:
+            if written_static:
                 total += base + change if other else base
             elif static:
                 total += base + change
@@ -198,8 +200,8 @@ class Descent:
         return changed
 
     def _own(self, name: str, scheme: Scheme) -> float:
-        found = self.own.get((name, scheme))
-        return self._cost(self.model.own(name, scheme)) if found is None else found
+        cost = self.own.get((name, scheme))
+        return self._cost(self.model.own(name, scheme)) if cost is None else cost
 
     def _flip_region(self, plan: Schemes, flags: dict[str, bool]) -> bool:
         """Turn the contiguous stretch that gains most to float or to static, if any gains."""

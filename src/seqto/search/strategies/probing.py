@@ -49,16 +49,20 @@ def probe(
     `known` are those that an earlier run has probed.
     """
     families = _wanted(space)
-    found: Damages = {p: known[p] for f in families for p in f.items() if p in known}
-    left = [{n: s for n, s in f.items() if (n, s) not in found} for f in families]
+    damage_by_choice: Damages = {p: known[p] for f in families for p in f.items() if p in known}
+    left = [{n: s for n, s in f.items() if (n, s) not in damage_by_choice} for f in families]
     few = sum(len(family) for family in left) <= MOST_SINGLE
     grouped = [f for f in left if f and (not few or _hardly_hurts(f))]
     single = [pair for f in left if f not in grouped for pair in f.items()]
     losses = yield from damages([float_model.with_schemes({n: s}) for n, s in single])
-    found |= dict(zip(single, losses, strict=True))
+    damage_by_choice |= dict(zip(single, losses, strict=True))
     resolution = RESOLUTION * uniform_damage
     for family in grouped:
-        first = {name: found[name, s] for name, s in families[0].items() if (name, s) in found}
+        first = {
+            name: damage_by_choice[name, s]
+            for name, s in families[0].items()
+            if (name, s) in damage_by_choice
+        }
         alone = yield from probe_groups(
             float_model,
             family,
@@ -66,8 +70,8 @@ def probe(
             size=PARTS if few else GROUP,
             expected=first or None,
         )
-        found |= {(name, family[name]): damage for name, damage in alone.items()}
-    return found
+        damage_by_choice |= {(name, family[name]): damage for name, damage in alone.items()}
+    return damage_by_choice
 
 
 def _hardly_hurts(family: Mapping[str, Scheme]) -> bool:
@@ -80,11 +84,11 @@ def _hardly_hurts(family: Mapping[str, Scheme]) -> bool:
 
 def damages(plans: Sequence[Plan]) -> Generator[Ask, Answers, list[float]]:
     """Return the damage of plans on few samples."""
-    found: list[float] = []
+    damages: list[float] = []
     for start in range(0, len(plans), PROBE_BATCH):
         trials = yield Ask(tuple(plans[start : start + PROBE_BATCH]), probe=True)
-        found += [damage_of(trial) for trial in trials]
-    return found
+        damages += [damage_of(trial) for trial in trials]
+    return damages
 
 
 def probe_groups(
@@ -104,7 +108,7 @@ def probe_groups(
     names = list(schemes)
     groups = [names[i : i + size] for i in range(0, len(names), size)]
     shares = _Shares(expected or {})
-    found: dict[str, float] = {}
+    damage_by_layer: dict[str, float] = {}
     rate: float | None = None
     while groups:
         losses = yield from damages(
@@ -119,9 +123,9 @@ def probe_groups(
             if damage > max(resolution, usual) and len(group) > 1:
                 hurting.append(group)
             else:
-                found |= shares.split(group, damage)
+                damage_by_layer |= shares.split(group, damage)
         groups = [part for group in hurting for part in _parts(group)]
-    return found
+    return damage_by_layer
 
 
 class _Shares:

@@ -1,6 +1,6 @@
 """Plans just under byte limits: the fully quantized model's, and those of the front's gaps.
 
-Sweeps find the convex hull only; one large four-bit layer can leave a wide gap in it.
+Sweeps reach the convex hull only; one large four-bit layer can leave a wide gap in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from seqto.record.trial import Trial
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.front_points import hopeless_damage, price_point, spread_points
 from seqto.search.strategies.noise_model import NoiseModel, Schemes
-from seqto.search.strategies.targets import byte_limit, damage_of, measured_trials, unpriced_bytes
+from seqto.search.strategies.targets import (
+    byte_limit,
+    damage_of,
+    measured_trials,
+    unknown_plans,
+    unpriced_bytes,
+)
 from seqto.selection.pareto import front
 
 Named = tuple[Plan, str]  # a plan and what it is called
@@ -60,14 +66,13 @@ def _under_limits(
     measured = measured_trials(known)
     if not measured:
         return []
-    rest = unpriced_bytes(model, measured)
-    found: dict[str, Named] = {}
-    for note, limit in limits.items():
-        for plan in _squeeze_to(model, plans, limit - rest, timed=timed):
-            made = float_model.with_schemes(plan)
-            if made.key not in known:
-                found[made.key] = (made, note)
-    return list(found.values())
+    unpriced = unpriced_bytes(model, measured)
+    squeezed = [
+        (plan, note)
+        for note, limit in limits.items()
+        for plan in _squeeze_to(model, plans, limit - unpriced, timed=timed)
+    ]
+    return unknown_plans(squeezed, known, float_model)
 
 
 def _squeeze_to(
@@ -75,8 +80,8 @@ def _squeeze_to(
 ) -> list[Schemes]:
     """Up to three plans within the limit that are good in noise, and in time."""
     unique = {Plan.of(p).key: p for p in plans}
-    made = [squeeze(model, p, limit) for p in unique.values() if model.prices(p)[1] > limit]
-    fitting = [p for p in made if p is not None]
+    squeezed = [squeeze(model, p, limit) for p in unique.values() if model.prices(p)[1] > limit]
+    fitting = [p for p in squeezed if p is not None]
     if not fitting:
         return []
     points = [price_point(model.prices(p), timed=timed) for p in fitting]

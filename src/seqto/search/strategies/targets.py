@@ -7,11 +7,12 @@ portable  as drop-in, of schemes whose answers do not depend on the CPU
 
 How much damage a loss allows is read off the run's own trials (selection/expected_loss.py), how far
 the noise model is off at that damage too; where the byte limit does not let a plan get so low, a
-little more than the least possible is allowed. A plan that meets the damage is found by bisection
-over the price of bytes and milliseconds, and squeezed under the byte limit.
+little more than the least possible is allowed. A plan that meets the damage is searched by
+bisection over the price of bytes and milliseconds, and squeezed under the byte limit. Prices reach
+the convex hull only, and one large table can leave a wide gap in it: for `small` the plan is then
+squeezed until the damage is used up.
 
-The levels of loss leave gaps: at the end `bisect_fastest` closes in on the fastest trial that will
-do.
+The levels of loss leave gaps, which closing_plans.py fills.
 """
 
 from __future__ import annotations
@@ -29,16 +30,21 @@ from seqto.records import EVALUATION
 from seqto.search.choices import type_may_saturate
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
-from seqto.search.strategies.noise_model import Descent, NoiseModel, Schemes
+from seqto.search.strategies.noise_model import (
+    Descent,
+    NoiseModel,
+    Schemes,
+    is_static,
+)
 from seqto.selection import recommend
-from seqto.selection.recommend import FAST_SIZE, loss_curve, probable_loss
+from seqto.selection.recommend import FAST_SIZE, loss_curve
 
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
 # more than the least possible noise is allowed where that is above it
 LEVELS = ((0.3, 1.25), (0.6, 2.0), (0.9, 3.0))
 
 
-PORTABLE_LEVEL = LEVELS[0]  # one portable plan a round: the surest
+PORTABLE_LEVEL = LEVELS[0]  # the surest: the only one where a portable trial is good already
 
 
 QUICK = ((0.0, 1.0), (0.5, 0.5))  # prices of bytes and milliseconds where time counts
@@ -48,13 +54,10 @@ QUICK = ((0.0, 1.0), (0.5, 0.5))  # prices of bytes and milliseconds where time 
 TIGHT = (*QUICK, (1.0, 0.2), (1.0, 0.05))
 
 
-BETWEEN = 3  # plans between two trials
-
-
 NEAR = 5  # trials that tell how far the noise model is off
 
 
-STEPS = 7  # of bisection: prices within a tenth
+STEPS = 7  # of bisection: prices within a tenth, bytes within a hundredth
 
 
 RATES = (1e-5, 3.0)  # noise that all of the float model's bytes and time are worth
@@ -68,6 +71,9 @@ class Target:
     limit: float  # bytes
     mixes: tuple[tuple[float, float], ...]  # shares of the price: bytes, milliseconds
     gains: int  # index into Prices
+
+
+SMALLEST = Target("small", math.inf, ((1.0, 0.0),), 1)
 
 
 def target_plans(
@@ -84,29 +90,60 @@ def target_plans(
     if curve is None:
         return []
     full = byte_limit(model.space, known) - unpriced_bytes(model, trials)
-    goals = [Target("small", math.inf, ((1.0, 0.0),), 1)]
+    goals = [SMALLEST]
     if timed and model.space.latency_of:
-        goals += [_fast(full), Target("drop-in", 0.999 * full, TIGHT, 2)]
+        goals += [fast_target(full), Target("drop-in", 0.999 * full, TIGHT, 2)]
     least = {target.name: _least_noise(model, target.limit) for target in goals}
-    named: list[tuple[Schemes | None, str]] = []
+    plans: list[tuple[Schemes | None, str]] = []
     for share, slack in LEVELS:
         noise = damage_allowed(model, trials, share * tolerance)
         for target in goals:
-            plan = _meet(model, target, max(noise, slack * least[target.name]))
-            named.append((plan, f"{target.name} at {share * tolerance:.1%}"))
+            plan = meet(model, target, max(noise, slack * least[target.name]))
+            plans.append((plan, f"{target.name} at {share * tolerance:.1%}"))
+    if timed and model.space.latency_of:
+        plans += _portable_plans(model, trials, full, tolerance=tolerance)
+    return unknown_plans(plans, known, float_model)
+
+
+def _portable_plans(
+    model: NoiseModel, trials: Sequence[Trial], limit: float, *, tolerance: float
+) -> list[tuple[Schemes | None, str]]:
+    """Return plans of portable schemes, as many levels as there is need for.
+
+    Portable schemes have fewer bits or more bytes, so the surest level is often a plan of float
+    kernels: while no portable trial is clearly faster than float, the others are planned too.
+    """
     restricted = _portable_only(model)
-    if restricted is not None and timed and model.space.latency_of:
-        share, slack = PORTABLE_LEVEL
-        target = Target("portable", 0.999 * full, TIGHT, 2)
+    if restricted is None:
+        return []
+    target = Target("portable", 0.999 * limit, TIGHT, 2)
+    least = _least_noise(restricted, target.limit)
+    full = limit + unpriced_bytes(model, trials)
+    good = any(
+        t.is_portable
+        and t.size_bytes <= full
+        and recommend.clearly_faster(t)
+        and recommend.loss_of(t) <= tolerance
+        for t in trials
+    )
+    plans: list[tuple[Schemes | None, str]] = []
+    for share, slack in (PORTABLE_LEVEL,) if good else LEVELS:
         noise = damage_allowed(model, trials, share * tolerance)
-        plan = _meet(restricted, target, max(noise, slack * _least_noise(restricted, target.limit)))
-        named.append((plan, f"portable at {share * tolerance:.1%}"))
-    found: dict[str, tuple[Plan, str]] = {}
-    for plan, note in named:
-        made = None if plan is None else float_model.with_schemes(plan)
-        if made is not None and made.key not in known:
-            found.setdefault(made.key, (made, note))
-    return list(found.values())
+        plan = meet(restricted, target, max(noise, slack * least))
+        plans.append((plan, f"portable at {share * tolerance:.1%}"))
+    return plans
+
+
+def unknown_plans(
+    plans: Sequence[tuple[Schemes | None, str]], known: Mapping[str, Trial], float_model: Plan
+) -> list[tuple[Plan, str]]:
+    """Return plans that no trial has run, each once, with the note of the first."""
+    unknown: dict[str, tuple[Plan, str]] = {}
+    for schemes, note in plans:
+        plan = None if schemes is None else float_model.with_schemes(schemes)
+        if plan is not None and plan.key not in known:
+            unknown.setdefault(plan.key, (plan, note))
+    return list(unknown.values())
 
 
 def _portable_only(model: NoiseModel) -> NoiseModel | None:
@@ -121,46 +158,13 @@ def _portable_only(model: NoiseModel) -> NoiseModel | None:
     return dataclasses.replace(model, space=dataclasses.replace(space, menu=menu))
 
 
-def bisect_fastest(
-    model: NoiseModel, known: Mapping[str, Trial], float_model: Plan, *, tolerance: float
-) -> list[tuple[Plan, str]]:
-    """Plans between the fastest trial that will probably do and a faster one that will not."""
-    trials = measured_trials(known)
-    curve = loss_curve(trials)
-    if curve is None or not model.space.latency_of:
-        return []
-    limit = byte_limit(model.space, known)
-    size = FAST_SIZE * limit
-    timed = [t for t in trials if t.latency is not None and t.size_bytes <= size]
-    losses = {t.number: probable_loss(t, curve) for t in timed}
-    doing = [t for t in timed if losses[t.number] <= tolerance]
-    best = min(doing, key=_ratio, default=None)
-    beyond = [t for t in timed if best is not None and t not in doing and _ratio(t) < _ratio(best)]
-    rival = min(beyond, key=lambda t: losses[t.number], default=None)
-    if best is None or rival is None or not 0 < damage_of(best) < damage_of(rival):
-        return []
-    target = _fast(limit - unpriced_bytes(model, trials))
-    found: dict[str, tuple[Plan, str]] = {}
-    for damage in np.geomspace(damage_of(best), damage_of(rival), BETWEEN + 2)[1:-1]:
-        plan = _meet(model, target, damage / _optimism(model, trials, damage))
-        made = None if plan is None else float_model.with_schemes(plan)
-        if made is not None and made.key not in known:
-            note = f"between {best.number} and {rival.number}"
-            found.setdefault(made.key, (made, note))
-    return list(found.values())
-
-
-def _fast(full: float) -> Target:
+def fast_target(full: float) -> Target:
     return Target("fast", FAST_SIZE * full, QUICK, 2)
 
 
 def measured_trials(known: Mapping[str, Trial]) -> list[Trial]:
     """Return the trials that ran on the evaluation split."""
     return [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
-
-
-def _ratio(trial: Trial) -> float:
-    return trial.latency.ratio if trial.latency else math.inf
 
 
 def _least_noise(model: NoiseModel, limit: float) -> float:
@@ -183,10 +187,10 @@ def damage_allowed(model: NoiseModel, trials: Sequence[Trial], loss: float) -> f
     if curve is None:
         return math.inf
     damage = curve.damage_at(loss)
-    return damage / _optimism(model, trials, damage)
+    return damage / optimism(model, trials, damage)
 
 
-def _optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> float:
+def optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> float:
     """Measured over predicted damage, of the trials whose damage is nearest to the wanted one."""
     gaps = []
     for trial in trials:
@@ -198,7 +202,7 @@ def _optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> floa
     return math.exp(float(np.median(near))) if near else 1.0
 
 
-def _meet(model: NoiseModel, target: Target, noise: float) -> Schemes | None:
+def meet(model: NoiseModel, target: Target, noise: float) -> Schemes | None:
     """The plan that gains most of all mixes whose noise stays below the wanted one."""
     start = float_plan(model)
     _, all_bytes, all_ms = model.prices(start)
@@ -220,7 +224,37 @@ def _meet(model: NoiseModel, target: Target, noise: float) -> Schemes | None:
                 low = (low + high) / 2
                 if best is None or prices[target.gains] < best[0]:
                     best = (prices[target.gains], fitted)
-    return best[1] if best is not None else None
+    if best is None or target is not SMALLEST:
+        return best[1] if best is not None else None
+    return _use_up(model, best[1], noise)
+
+
+def _use_up(model: NoiseModel, plan: Schemes, noise: float) -> Schemes:
+    """Return the plan squeezed as far as the noise allows."""
+    smallest = plan
+    low, high = _fewest_bytes(model, plan), model.prices(plan)[1]
+    for _ in range(STEPS):
+        limit = (low + high) / 2
+        squeezed = squeeze(model, plan, limit)
+        if squeezed is None or model.prices(squeezed)[0] > noise:
+            low = limit
+        else:
+            high = limit
+            smallest = min(smallest, squeezed, key=lambda p: model.prices(p)[1])
+    return smallest
+
+
+def _fewest_bytes(model: NoiseModel, plan: Schemes) -> float:
+    """Return the bytes of the smallest scheme of each layer; static layers stay static."""
+    alike = (
+        [s for s in model.space.menu[name] if is_static(s) == is_static(scheme)] or [scheme]
+        for name, scheme in plan.items()
+    )
+    smallest = (
+        min(model.own(name, s)[1] for s in schemes)
+        for name, schemes in zip(plan, alike, strict=True)
+    )
+    return float(sum(smallest))
 
 
 # --------------------------------------------------------------------- shared with the strategies

@@ -64,19 +64,19 @@ class Hub:
             )
 
     def fetch(self) -> Iterator[Fetched]:
-        place = parse_spec(self.spec)
+        spec = parse_spec(self.spec)
         client = self._open_client()
-        repos = [f"{place.owner}/{place.name}"]
-        if place.many_repositories:
-            repos = client.repositories(place.owner, place.name)
+        repos = [f"{spec.owner}/{spec.name}"]
+        if spec.many_repositories:
+            repos = client.repositories(spec.owner, spec.name)
         # all choices are made before the first model is handed out: a mistake in the last of many
         # should not show after hours of work on the others
         chosen = []
         for repo in repos:
-            listing = client.list_files(repo, place.revision)
-            chosen += [(listing, file) for file in choose_files(listing, place, spec=self.spec)]
+            listing = client.list_files(repo, spec.revision)
+            chosen += [(listing, file) for file in choose_files(listing, spec, spec=self.spec)]
         for listing, file in chosen:
-            yield _fetch_one(client, listing, file, revision=place.revision)
+            yield _fetch_one(client, listing, file, revision=spec.revision)
 
     def _open_client(self) -> Client:
         library = import_library()
@@ -125,15 +125,15 @@ def _fetch_one(client: Client, listing: Listing, file: str, *, revision: str) ->
 
 
 def _data_files(path: Path, file: str) -> list[str]:
-    """Names, within the repository, of the files that hold the model's weights outside of it."""
+    """Return the repository's names of the files that hold the model's weights outside of it."""
     from google.protobuf.message import DecodeError
 
     try:
-        found = external_files(path)
+        data_files = external_files(path)
     except (DecodeError, ValueError, OSError):
         return []  # not a readable model: loading it says so, better than we could here
     folder = path.resolve().parent
-    return [str(PurePosixPath(file).parent / f.relative_to(folder).as_posix()) for f in found]
+    return [str(PurePosixPath(file).parent / f.relative_to(folder).as_posix()) for f in data_files]
 
 
 def _find_preprocess(client: Client, listing: Listing, file: str) -> tuple[str | None, Json | None]:
@@ -150,14 +150,14 @@ def _find_preprocess(client: Client, listing: Listing, file: str) -> tuple[str |
 
 def _checked_sha256(path: Path, file: str) -> str:
     """Return the file's sha256, checked if the cache knows it: large files are named after it."""
-    found = sha256_of_file(path)
+    digest = sha256_of_file(path)
     blob = path.resolve()
-    if re.fullmatch(r"[0-9a-f]{64}", blob.name) and blob.name != found:
+    if re.fullmatch(r"[0-9a-f]{64}", blob.name) and blob.name != digest:
         raise ModelError(
-            f"{file!r} in the cache is damaged: sha256 {found[:12]}… instead of {blob.name[:12]}…; "
-            f"delete {str(blob)!r} and fetch it online again"
+            f"{file!r} in the cache is damaged: sha256 {digest[:12]}… instead of "
+            f"{blob.name[:12]}…; delete {str(blob)!r} and fetch it online again"
         )
-    return found
+    return digest
 
 
 def _copy_plainly(paths: Mapping[str, Path], *, file: str, commit: str) -> Path:
@@ -173,8 +173,8 @@ def _copy_plainly(paths: Mapping[str, Path], *, file: str, commit: str) -> Path:
             copy = target / name
             if copy.is_file() and copy.stat().st_size == source.stat().st_size:
                 continue
-            with source.open("rb") as found, replacing(copy, error=ModelError) as stream:
-                shutil.copyfileobj(found, stream, 1 << 20)
+            with source.open("rb") as cached, replacing(copy, error=ModelError) as stream:
+                shutil.copyfileobj(cached, stream, 1 << 20)
     except OSError as error:
         raise ModelError(
             f"{file!r} cannot be copied into {str(target)!r}: {error.strerror}; free some space or "

@@ -43,10 +43,10 @@ class HubCache:
         prefix = f"models--{owner}--"
         folders = sorted(p.name for p in self.folder.glob(prefix + "*"))
         names = [name.removeprefix(prefix) for name in folders]
-        found = [f"{owner}/{name}" for name in names if fnmatchcase(name, pattern)]
-        if not found:
+        matching = [f"{owner}/{name}" for name in names if fnmatchcase(name, pattern)]
+        if not matching:
             raise ModelError(f"model {self.spec!r}: no such repository is cached; go online once")
-        return found
+        return matching
 
     def commit_of(self, repo: str, revision: str) -> str | None:
         """Return the commit of a revision when it was last fetched, if it is still cached."""
@@ -76,7 +76,7 @@ class HubCache:
         return self.storage(listing.repo) / "snapshots" / listing.commit / file
 
     def note(self, listing: Listing, revision: str) -> None:
-        """Nothing is new in the cache."""
+        """Do nothing: a cache learns nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ class OnlineHub:
                 query = parse_qsl(urlsplit(answer.links.get("next", {}).get("url", "")).query)
                 if not query:
                     break
-        found = sorted({name for name in names if fnmatchcase(name, f"{owner}/{pattern}")})
-        if not found:
+        matching = sorted({name for name in names if fnmatchcase(name, f"{owner}/{pattern}")})
+        if not matching:
             raise ModelError(
                 f"model {self.spec!r}: none of the {len(names)} repositories of {owner!r} matches "
                 f"{pattern!r}{nearest(f'{owner}/{pattern}', names)}"
             )
-        return found
+        return matching
 
     def list_files(self, repo: str, revision: str) -> Listing:
         api = self.library.HfApi(endpoint=self.endpoint, token=self.token)
@@ -130,7 +130,7 @@ class OnlineHub:
 
     def download(self, listing: Listing, file: str) -> Path:
         with self._asking(listing.repo):
-            found = self.library.hf_hub_download(
+            downloaded = self.library.hf_hub_download(
                 listing.repo,
                 file,
                 revision=listing.commit,
@@ -139,9 +139,11 @@ class OnlineHub:
                 token=self.token,
                 etag_timeout=TIMEOUT_SECONDS,
             )
-        path = Path(found)
+        path = Path(downloaded)
         if not path.absolute().is_relative_to(self.cache.storage(listing.repo)):
-            raise ModelError(f"{file!r} of {listing.repo} was put outside of the cache: {found!r}")
+            raise ModelError(
+                f"{file!r} of {listing.repo} was put outside of the cache: {downloaded!r}"
+            )
         return path
 
     def note(self, listing: Listing, revision: str) -> None:
@@ -154,7 +156,7 @@ class OnlineHub:
 
     @contextmanager
     def _asking(self, repo: str, *, revision: str = "") -> Iterator[None]:
-        """Around every use of the library: silent, and its errors become ours."""
+        """Wrap every use of the library: silent, and its errors become ours."""
         # HTTPError is the root of the HTTP library's errors; taken from here since that library
         # is httpx in huggingface_hub 1 and httpx2 in 2
         from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalEntryNotFoundError
@@ -232,7 +234,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def import_library() -> Any:
-    """huggingface_hub with its telemetry off: in this process and in those that it starts."""
+    """Return huggingface_hub with its telemetry off: here and in processes that start here."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     try:
         import huggingface_hub
@@ -249,7 +251,7 @@ def import_library() -> Any:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """No progress bars and no log lines of the library's own while we use it."""
+    """Silence progress bars and log lines of the library's own while we use it."""
     from huggingface_hub import constants, utils
     from huggingface_hub.utils import logging
 

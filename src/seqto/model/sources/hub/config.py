@@ -33,7 +33,7 @@ class _UnclearError(Exception):
 
 
 def read_preprocess(path: Path) -> Json | None:
-    """Preprocessing from a config file, or None when it holds none that we understand."""
+    """Return preprocessing from a config file, or None when it holds none that we understand."""
     try:
         if path.stat().st_size > LARGEST_CONFIG_BYTES:
             return None
@@ -58,7 +58,7 @@ def translate(config: Any) -> Json | None:
 
 
 def _from_timm(config: Mapping[str, Any]) -> Json:
-    """Evaluation as timm does it: short side to size / crop_pct, then the centre."""
+    """Return evaluation as timm does it: short side to size / crop_pct, then the centre."""
     size = config["input_size"]
     if not isinstance(size, list) or len(size) != 3 or size[0] != 3:
         raise _UnclearError
@@ -124,7 +124,7 @@ def _transformers_size(config: Mapping[str, Any]) -> int | list[int]:
 
 
 def _like_convnext(config: Mapping[str, Any], result: Json) -> Json:
-    """ConvNeXt's processor crops by a share below 384 pixels and stretches from there on."""
+    """Apply ConvNeXt's rule: below 384 pixels crop by a share, from there on stretch."""
     side = result.get("resize")
     if isinstance(side, list) and side[0] == side[1]:
         side = side[0]
@@ -137,7 +137,7 @@ def _like_convnext(config: Mapping[str, Any], result: Json) -> Json:
 
 
 def _normalisation(mean: list[float], std: list[float], *, scale: float) -> Json:
-    """(x * scale - mean) / std, written for x in 0-255."""
+    """Return mean and std of (x * scale - mean) / std, written for x in 0-255."""
     if scale < 1e-6 or any(s < 1e-6 for s in std):
         raise _UnclearError
     return {
@@ -149,7 +149,7 @@ def _normalisation(mean: list[float], std: list[float], *, scale: float) -> Json
 
 
 def _tidy(value: float) -> float:
-    """0.485 * 255 should read 123.675, not 123.67499999999998."""
+    """Round to the digits that were meant: 0.485 * 255 is 123.675, not 123.67499999999998."""
     return round(value, 9)
 
 

@@ -23,7 +23,7 @@ GLOB_SIGNS = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HubSpec:
     """A spec, taken apart; `file` is empty when none was chosen."""
 
     owner: str
@@ -49,7 +49,7 @@ class Listing:
     files: tuple[str, ...]
 
 
-def parse_spec(spec: str) -> Place:
+def parse_spec(spec: str) -> HubSpec:
     """Take a spec apart; raises ModelError when it cannot name anything."""
     body = spec.removeprefix("hub:")
     body, sign, revision = body.rpartition("@") if "@" in body else (body, "", DEFAULT_REVISION)
@@ -65,7 +65,7 @@ def parse_spec(spec: str) -> Place:
     file = "/".join(path)
     if path and not is_safe_name(file):
         raise ModelError(f"model {spec!r}: {file!r} is no file of a repository; {shape}")
-    return Place(owner, name, file, revision)
+    return HubSpec(owner, name, file, revision)
 
 
 def _is_revision(text: str) -> bool:
@@ -73,24 +73,24 @@ def _is_revision(text: str) -> bool:
 
 
 def is_safe_name(name: str) -> bool:
-    """Does a file's name from the hub stay inside the folder that it is put into?"""
+    """Return whether a file's name from the hub stays inside the folder that it is put into."""
     parts = name.split("/")
     return "\\" not in name and "\0" not in name and not any(p in ("", ".", "..") for p in parts)
 
 
-def choose_files(listing: Listing, place: Place, *, spec: str) -> list[str]:
+def choose_files(listing: Listing, parsed: HubSpec, *, spec: str) -> list[str]:
     """Choose the .onnx files that a spec means; raises when there is none, or several fit."""
     models = sorted(file for file in listing.files if file.lower().endswith(".onnx"))
-    if place.file and not place.many_files:
-        if place.file not in listing.files:
-            hint = nearest(place.file, models) or f"; its models are {_shown(models)}"
-            raise ModelError(f"model {spec!r}: {listing.repo} holds no {place.file!r}{hint}")
-        found = [place.file]
-    elif place.file:
-        found = [file for file in models if fnmatchcase(file, place.file)]
-        if not found:
+    if parsed.file and not parsed.many_files:
+        if parsed.file not in listing.files:
+            hint = nearest(parsed.file, models) or f"; its models are {_shown(models)}"
+            raise ModelError(f"model {spec!r}: {listing.repo} holds no {parsed.file!r}{hint}")
+        chosen = [parsed.file]
+    elif parsed.file:
+        chosen = [file for file in models if fnmatchcase(file, parsed.file)]
+        if not chosen:
             raise ModelError(
-                f"model {spec!r}: no model of {listing.repo} matches {place.file!r}; "
+                f"model {spec!r}: no model of {listing.repo} matches {parsed.file!r}; "
                 f"it holds {_shown(models)}"
             )
     elif not models:
@@ -104,21 +104,24 @@ def choose_files(listing: Listing, place: Place, *, spec: str) -> list[str]:
             f"name, or all with /*.onnx: {_shown(models)}"
         )
     else:
-        found = models
-    for file in found:
+        chosen = models
+    for file in chosen:
         if not is_safe_name(file):
             raise ModelError(
                 f"model {spec!r}: {listing.repo} names a file {file!r} that would leave the cache; "
                 "do not trust this repository"
             )
-    return found
+    return chosen
 
 
 def _shown(names: Sequence[str]) -> str:
-    """File names for a message; quoted by repr, so control characters cannot reach a terminal."""
+    """Return file names for a message.
+
+    Quoted by repr, so control characters cannot reach a terminal.
+    """
     text = ", ".join(repr(name) for name in names[:SHOWN_NAMES]) or "nothing"
-    rest = len(names) - SHOWN_NAMES
-    return text + (f" and {rest} more" if rest > 0 else "")
+    hidden = len(names) - SHOWN_NAMES
+    return text + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def name_model(repo: str, file: str) -> str:

@@ -1,4 +1,4 @@
-"""What a repository says about a text model: task, labels, tokenizer, lengths, special tokens.
+"""Configs of a repository with a text model: task, labels, tokenizer, lengths, special tokens.
 
 Read are config.json, tokenizer.json, tokenizer_config.json, generation_config.json of transformers
 and the pooling of sentence-transformers. What is not understood for certain is left out, and every
@@ -34,12 +34,12 @@ def find_files(files: Iterable[str], model: str) -> dict[str, str]:
     """Return name → path within the repository: beside the model, else in the root."""
     there = set(files)
     parent = PurePosixPath(model).parent
-    found: dict[str, str] = {}
+    path_of: dict[str, str] = {}
     for name in NAMES:
-        for place in (str(parent / name), name):
-            if place in there:
-                found.setdefault(name, place)
-    return found
+        for path in (str(parent / name), name):
+            if path in there:
+                path_of.setdefault(name, path)
+    return path_of
 
 
 def read_text_config(download: Callable[[str], Path], files: Mapping[str, str]) -> Json | None:
@@ -56,18 +56,18 @@ def read_text_config(download: Callable[[str], Path], files: Mapping[str, str]) 
         tokenizer["max_length"], taken["max_length"] = limit[0], files[limit[1]]
     if _count(config.get("pad_token_id")) is not None:
         tokenizer["pad"], taken["pad"] = config["pad_token_id"], files[CONFIG]
-    found: Json = {"tokenizer": tokenizer, "taken": taken}
+    text_config: Json = {"tokenizer": tokenizer, "taken": taken}
     task = _task(configs)
     if task is not None:
-        found["task"] = task
+        text_config["task"] = task
         taken["task"] = files[POOLING if task["kind"] == "embedding" else CONFIG]
         if "labels" in task:
             taken["labels"] = f"id2label of {files[CONFIG]}"
     generation = _generation(configs)
     if generation:
-        found["generation"] = generation
+        text_config["generation"] = generation
         taken["generation"] = files.get(GENERATION) or files[CONFIG]
-    return found
+    return text_config
 
 
 def _read(path: Path) -> Any:
@@ -75,10 +75,10 @@ def _read(path: Path) -> Any:
     try:
         if path.stat().st_size > LARGEST_CONFIG_BYTES:
             return {}
-        found = json.loads(path.read_text(encoding="utf-8"))
+        table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict | list) else {}
+    return table if isinstance(table, dict | list) else {}
 
 
 def _count(value: Any) -> int | None:
@@ -143,7 +143,7 @@ def _classification(config: Mapping[str, Any]) -> Json | None:
 
 def _generation(configs: Mapping[str, Any]) -> Json:
     """Return numbers of the start and stop tokens and the largest length, where they are said."""
-    found: Json = {}
+    settings: Json = {}
     for name in (CONFIG, GENERATION):
         table = configs.get(name)
         if not isinstance(table, dict):
@@ -153,9 +153,9 @@ def _generation(configs: Mapping[str, Any]) -> Json:
         stops = [s for s in (stop if isinstance(stop, list) else [stop]) if _count(s) is not None]
         longest = _count(table.get("max_length")) if name == GENERATION else None
         if start is not None:
-            found["start"] = start
+            settings["start"] = start
         if stops:
-            found["stop"] = stops
+            settings["stop"] = stops
         if longest:
-            found["max_length"] = longest
-    return found
+            settings["max_length"] = longest
+    return settings

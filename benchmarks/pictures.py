@@ -251,7 +251,7 @@ class Judge:
 
         prepared = model_prepare.open_prepared(self.job.out / PREPARED)
         wanted = self.job.settings.task.output
-        judged = outputs.choose(prepared.proto, prepared.layers, wanted=wanted)
+        judged = outputs.choose(prepared.proto, prepared.layers, output_name=wanted)
         sent = (judged.position,) if judges_one_output(self.task) else judged.numeric
         session = self.job.device.open(model)
         rows = self.store.rows(self.split)

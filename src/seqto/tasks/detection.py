@@ -11,6 +11,7 @@ import numpy as np
 
 from seqto.errors import ConfigError
 from seqto.records import Json
+from seqto.tasks import box_signal
 from seqto.tasks.answers import Floats, Named, Outputs, Values, named, spans
 from seqto.tasks.boxes import Boxes, areas, by_score, changed, match_boxes, nms, pooled
 from seqto.tasks.candidates import ACTIVATIONS, BOX_FORMATS, Candidates, DecoderSettings
@@ -27,6 +28,7 @@ SKETCH = 1024  # sums that `signal` keeps of a picture: 8 KiB; damage within 4.4
 USUAL_SIDE = 640  # stands for the input's side where it is not known: it only weighs boxes
 LABEL_SCORE = 0.001  # mAP needs the weak boxes too
 OUTSIDE = 10  # times the input's side: boxes that reach so far were decoded twice or not at all
+LEAST_WEIGHT = 0.01  # boxes of weaker cells do not count in the signal
 CANDIDATES = 30_000  # the strongest of a picture that suppression looks at
 GRID = 16  # places along each axis in the signal of boxes that the model has suppressed itself
 
@@ -141,19 +143,23 @@ class Detection:
     def signal(self, outputs: Outputs) -> Floats:
         """Return at most 1,024 numbers a picture that change as scores and boxes do.
 
-        Cells lie at the same place in all candidates: scores and boxes (in shares of the input,
-        weighted by the cell's best score, so that the background does not count) go into a count
-        sketch. Boxes that the model has suppressed itself have no place of their own: their
-        scores are added up by class and by the places of both corners.
+        Cells lie at the same place in all candidates: scores and boxes (by box_signal.py, weighted
+        by the cell's best score, so that the background does not count) go into a count sketch.
+        Boxes that the model has suppressed itself have no place of their own: their scores are
+        added up by class and by the places of both corners.
         """
         candidates = self._candidates(outputs)
         if candidates.classes is not None:
             return self._places(candidates)
         rows = []
         for boxes, scores in zip(candidates.boxes, candidates.scores, strict=True):
-            best = np.nan_to_num(scores).max(axis=1, keepdims=True, initial=0.0)
-            numbers = np.concatenate([scores, best * self._shares(boxes)], axis=1)
-            rows.append(count_sketch(numbers[None], width=SKETCH)[0])
+            best = np.nan_to_num(scores).max(axis=1, initial=0.0)
+            placed = np.zeros((len(boxes), box_signal.NUMBERS))
+            cells = np.nonzero(best >= LEAST_WEIGHT)[0]
+            numbers = box_signal.box_numbers(self._shares(boxes[cells]))
+            placed[cells] = best[cells, None] * numbers
+            both = np.concatenate([scores, placed], axis=1)
+            rows.append(count_sketch(both[None], width=SKETCH)[0])
         return np.stack(rows) if rows else np.zeros((0, SKETCH))
 
     def distance(self, reference: Answers, answers: Answers) -> Floats:

@@ -21,7 +21,7 @@ from seqto.tasks.example import box_example
 from seqto.tasks.guess_decoder import guess_decoder
 from seqto.tasks.outputs import choose_output
 from seqto.tasks.settings import check_choice, check_count, check_share, keyed
-from seqto.tasks.sketch import count_sketch
+from seqto.tasks.sketch import count_sketch, sketch_of_rows
 from seqto.tasks.task import CHUNK_ROWS, Answers
 
 SKETCH = 1024  # sums that `signal` keeps of a picture: 8 KiB; damage within 4.4 % a picture
@@ -154,12 +154,10 @@ class Detection:
         rows = []
         for boxes, scores in zip(candidates.boxes, candidates.scores, strict=True):
             best = np.nan_to_num(scores).max(axis=1, initial=0.0)
-            placed = np.zeros((len(boxes), box_signal.NUMBERS))
             cells = np.nonzero(best >= LEAST_WEIGHT)[0]
-            numbers = box_signal.box_numbers(self._shares(boxes[cells]))
-            placed[cells] = best[cells, None] * numbers
-            both = np.concatenate([scores, placed], axis=1)
-            rows.append(count_sketch(both[None], width=SKETCH)[0])
+            numbers = best[cells, None] * box_signal.box_numbers(self._shares(boxes[cells]))
+            placed = sketch_of_rows(numbers, cells, count=len(boxes), width=SKETCH)
+            rows.append(_sums_of(scores) + placed)
         return np.stack(rows) if rows else np.zeros((0, SKETCH))
 
     def distance(self, reference: Answers, answers: Answers) -> Floats:
@@ -268,6 +266,12 @@ class Detection:
             maps = [_splat(corners[:, k : k + 2], weights, classes) for k in (0, 2)]
             rows.append(np.concatenate(maps))
         return np.stack(rows) if rows else np.zeros((0, 2 * GRID * GRID))
+
+
+def _sums_of(scores: Values) -> Floats:
+    """Return a sketch of the scores; few of them stay as they are, filled up with zeros."""
+    sums = count_sketch(scores[None], width=SKETCH)[0]
+    return np.pad(sums, (0, SKETCH - len(sums)))
 
 
 def _given_boxes(labels: Any) -> Answers | None:

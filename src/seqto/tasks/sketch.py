@@ -27,7 +27,7 @@ SEED = 13
 STRIDED_VALUES = 4096  # at most, a sample: 32 KiB
 
 
-@lru_cache(maxsize=2)  # a pure function; 11 MB for 84 × 8400 numbers
+@lru_cache(maxsize=2)  # a pure function; 11 MB for 80 × 8400 numbers
 def _hashes(length: int, width: int) -> tuple[NDArray[np.int64], Floats]:
     generator = np.random.default_rng((SEED, length, width))
     sums = generator.integers(0, width, length)
@@ -42,6 +42,13 @@ def count_sketch(values: Numbers, *, width: int) -> Floats:
         return rows
     sums, signs = _hashes(rows.shape[1], width)
     return np.stack([np.bincount(sums, row * signs, minlength=width) for row in rows])
+
+
+def sketch_of_rows(values: Numbers, rows: NDArray[np.int64], *, count: int, width: int) -> Floats:
+    """Return `width` signed sums of a table of `count` rows that is zero but for some rows."""
+    sums, signs = _hashes(count * values.shape[1], width)
+    numbers = np.nan_to_num(values) * signs.reshape(count, -1)[rows]
+    return np.bincount(sums.reshape(count, -1)[rows].ravel(), numbers.ravel(), minlength=width)
 
 
 def strided(values: Numbers, *, most: int, axes: int = 2) -> Numbers:

@@ -48,7 +48,8 @@ def sketch_of_rows(values: Numbers, rows: NDArray[np.int64], *, count: int, widt
     """Return `width` signed sums of a table of `count` rows that is zero but for some rows."""
     sums, signs = _hashes(count * values.shape[1], width)
     numbers = np.nan_to_num(values) * signs.reshape(count, -1)[rows]
-    return np.bincount(sums.reshape(count, -1)[rows].ravel(), numbers.ravel(), minlength=width)
+    places = sums.reshape(count, -1)[rows].ravel()
+    return np.bincount(places, numbers.ravel(), minlength=width).astype(np.float64)
 
 
 def strided(values: Numbers, *, most: int, axes: int = 2) -> Numbers:

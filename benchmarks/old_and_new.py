@@ -12,6 +12,7 @@ both figures are exact under any load. With latency it is kept too (`hypervolume
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -40,6 +41,7 @@ except ImportError:
 sys.exit(main())
 """
 POLL_S = 0.2
+COLUMNS = 3  # panels of the plot beside each other
 
 
 def main() -> None:
@@ -243,9 +245,14 @@ def plot(rows: Mapping[str, Json], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(models), figsize=(6 * len(models), 4), squeeze=False)
+    columns = min(COLUMNS, len(models))
+    rows_of_panels = math.ceil(len(models) / columns)
+    size = (5 * columns, 3.4 * rows_of_panels)
+    figure, axes = plt.subplots(rows_of_panels, columns, figsize=size, squeeze=False)
+    for axis in axes.flat[len(models) :]:
+        axis.set_visible(False)
     colours = {"old": "C1", "new": "C0"}
-    for axis, model in zip(axes[0], models, strict=True):
+    for axis, model in zip(axes.flat, models, strict=False):
         for row in rows.values():
             if row["model"] == model and row["curve"]:
                 end = (row["metered"]["wall_s"], row["curve"][-1][1])

@@ -279,3 +279,27 @@ def test_the_bound_that_costs_most_is_named_once() -> None:
     assert said.endswith("Without --max-size some trial would do.")
     report["goal"]["opened_by"] = []
     assert wording.goal_sentence(report).endswith("--max-size costs most.")
+
+
+@pytest.mark.parametrize(
+    ("drop", "share", "said"),
+    [([0.056, 0.085], True, True), ([0.01, 0.085], True, False), ([0.3, 0.9], False, False)],
+)
+def test_a_pick_that_surely_scores_worse_is_named(
+    drop: list[float], share: bool, said: bool
+) -> None:
+    report = build_report(journal())
+    trial = wording.recommended_trial(report)
+    assert trial is not None
+    trial["labelled"] = {
+        "samples": 38,
+        "scores": {"mAP": 0.318},
+        "baseline_scores": {"mAP": 0.386},
+        "score_drops": {"mAP": drop},
+        "score_kinds": {"mAP": {"lower_is_better": False, "share": share}},
+    }
+    sentences = [w for w in warnings.warnings(report) if "scores worse than float" in w]
+    assert bool(sentences) == said
+    if said:
+        assert f"trial {trial['number']}" in sentences[0]
+        assert "mAP 38.6 → 31.8 %" in sentences[0]

@@ -14,6 +14,7 @@ from seqto.report.wording import (
     held_out,
     is_random,
     recommended_trial,
+    score_change,
     task_guess,
     tolerance,
     trial_of,
@@ -51,6 +52,7 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
     sentences += _beyond_tolerance(report)
     sentences += _slower(report)
     sentences += _held_out_differs(report)
+    sentences += _lower_scores(report)
     unreadable = report["data"].get("unreadable") or []
     if unreadable:
         names = ", ".join(shorten(n, 40) for n in unreadable[:3])
@@ -150,3 +152,29 @@ def _held_out_differs(report: Mapping[str, Any]) -> list[str]:
         f"({percent(loss['value'])}) than on those it was chosen by "
         f"({percent(trial['loss']['value'])}): trust the former."
     ]
+
+
+def _lower_scores(report: Mapping[str, Any]) -> list[str]:
+    """Name the picks that surely score worse by more than the tolerated share of answers.
+
+    Few answers may change by the task's own threshold and the score fall all the same: boxes that
+    move a little still match at an IoU of 0.5, and mAP looks at higher ones too.
+    """
+    picks: dict[int, list[str]] = {}
+    for pick, number in report["recommended"].items():
+        picks.setdefault(number, []).append(title_of(pick))
+    sentences = []
+    for number, titles in picks.items():
+        trial = trial_of(report, number)
+        if trial is None or trial["loss"] is None or trial["loss"]["value"] > tolerance(report):
+            continue  # its loss says it
+        labelled = trial.get("labelled") or {}
+        for name, (low, _high) in labelled.get("score_drops", {}).items():
+            kind = labelled.get("score_kinds", {}).get(name)
+            if (kind is None or kind["share"]) and low is not None and low > tolerance(report):
+                sentences.append(
+                    f"{', '.join(titles)} (trial {number}) scores worse than float on the labelled "
+                    f"set, beyond chance: {score_change(labelled, name)}."
+                )
+                break
+    return sentences

@@ -81,7 +81,7 @@ def measure(actors: int, sleeps: list[float]) -> dict[str, Any]:
         files = LocalFiles(Path(folder))
         (Path(folder) / "original").write_bytes(b"model")
         ref: FileRef = files.put(Path(folder) / "original")
-        setup = WorkerSetup(ref, (), "samples", "", {"kind": "ort"}, Judged("y", 0, 1, (0,)), (0,))
+        setup = WorkerSetup(ref, (), "samples", {"kind": "ort"}, Judged("y", 0, 1, (0,)), (0,))
         began = time.perf_counter()
         settings = ClusterSettings(jobs=actors)
         cluster = stack.enter_context(RayCluster(settings, worker="cluster_scale:SleepingWorker"))

@@ -10,6 +10,7 @@ times them by turns on one text. Needs the extra `text`.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,7 @@ from seqto.study.timing import latency_from
 from seqto.study.workspace import build_store, prepare_model
 from seqto.tasks.intervals import mean_interval
 from seqto.tasks.seq2seq import CHOICES, sketch_probabilities
+from seqto.tasks.task import FigureTask
 from zoo import DEFAULT_ZOO, HERE
 
 Files = Mapping[str, Path]
@@ -53,13 +55,16 @@ def stock(setup: RunSetup, feeds: GenerationFeeds, folder: Path) -> Iterator[tup
             write(part, path, files[part])
         return name, files
 
+    def dynamic(part: str, path: Path, out: Path, *, reduced: bool, per_channel: bool) -> None:
+        del part
+        quantize_dynamic(str(path), str(out), per_channel=per_channel, reduce_range=reduced)
+
     for name, reduced, per_channel in (
         ("dynamic s8", False, False),
         ("dynamic s8 per channel", False, True),
         ("dynamic s7 per channel", True, True),
     ):
-        options = {"per_channel": per_channel, "reduce_range": reduced}
-        yield made(name, lambda _p, a, b, o=options: quantize_dynamic(str(a), str(b), **o))
+        yield made(name, functools.partial(dynamic, reduced=reduced, per_channel=per_channel))
 
     def static(part: str, path: Path, out: Path) -> None:
         quantize_static(
@@ -93,6 +98,7 @@ def measure(setup: RunSetup, store: SampleStore, contenders: Mapping[str, Files]
     """Generate with every contender on the report split, and time it beside float."""
     task, wiring = setup.task, setup.wiring
     assert wiring is not None
+    assert isinstance(task, FigureTask)
     device = BundleDevice(Ort(), wiring, sketch_probabilities(wiring.max_length))
     names = list(contenders)
     labels = store.labels(REPORT)
@@ -147,7 +153,7 @@ def picked(run: Path, folder: Path) -> dict[str, Files]:
     by_trial: dict[int, list[str]] = {}
     for name, number in recommend(api.state_of(run)).picks.items():
         by_trial.setdefault(number, []).append(name)
-    found = {}
+    found: dict[str, Files] = {}
     for number, names in by_trial.items():
         saved = api.export(run, folder / f"trial-{number}.onnx", trial=number)
         found["seqto " + ", ".join(names)] = {n: Path(p) for n, p in saved.components.items()}

@@ -96,7 +96,7 @@ def interleaved(
     from seqto.study.timing import latency_from
 
     feeds = store.batch(CALIBRATION, 0, 1)
-    raw = [Path(job.fetched.path), *models.values()]
+    raw: list[bytes | Path] = [Path(job.fetched.path), *models.values()]
     sessions = [job.device.open(m, threads=job.settings.device.threads) for m in raw]
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:

@@ -97,8 +97,9 @@ def run_tool(
     metered = run_metered([*command, str(spec_file)], **limits, log=log)
     if metered["timed_out"]:
         result.unlink(missing_ok=True)
-        by_clock = metered["wall_s"] >= limit_s or limit_cpu_s is None
-        spent = f"{limit_s / 60:g} minutes" if by_clock else f"{limit_cpu_s / 60:g} CPU minutes"
+        spent = f"{limit_s / 60:g} minutes"
+        if limit_cpu_s is not None and metered["wall_s"] < limit_s:
+            spent = f"{limit_cpu_s / 60:g} CPU minutes"
         return {"error": f"not done after {spent}", "metered": metered}
     if metered["returncode"] != 0 or not answer.is_file():
         result.unlink(missing_ok=True)

@@ -208,7 +208,9 @@ def told_of_model(job: RunSetup, out: Path, task: Task | None = None) -> Task:
     if judges_one_output(chosen):
         names = names[:1]
     shape = next(spec.shape for spec in prepared.inputs if len(spec.shape) == 4)
-    return chosen.for_model(outputs=list(names), size=(shape[2], shape[3]))
+    height, width = shape[2:]
+    size = None if height is None or width is None else (height, width)
+    return chosen.for_model(outputs=list(names), size=size)
 
 
 class Judge:

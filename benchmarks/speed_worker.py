@@ -43,7 +43,6 @@ def worker_memory(
             files.put(original),
             (),
             "samples",
-            store.identity,
             job.device_json,
             judged,
             (judged.position,),

@@ -208,7 +208,7 @@ def rankings_of(space: Space, damage: Mapping[str, float]) -> dict[str, tuple[La
 
 def _added(space: Space) -> dict[str, float]:
     """xmodel_err that a layer adds to the worst of what it receives."""
-    error = {row.layer: row.xmodel_err for row in space.ranking}
+    error = {row.layer: row.xmodel_err or 0.0 for row in space.ranking}
     maker = {x.output: x.name for x in space.layers if x.name in error}
     return {
         x.name: error[x.name] - max((error[maker[t]] for t in x.inputs if t in maker), default=0.0)

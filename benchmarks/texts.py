@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -51,7 +52,7 @@ def stock_models(
         for channel in (False, True):
             name = f"dynamic, {bits} bits, {'per channel' if channel else 'per tensor'}"
             more = {"per_channel": channel, "reduce_range": bits == 7}
-            makers[name] = lambda out, more=more: stock.quantize_dynamic(model, out, **more)
+            makers[name] = functools.partial(stock.quantize_dynamic, model, **more)
     makers["pre-processed, dynamic, 7 bits, per channel"] = lambda out: stock.quantize_dynamic(
         prepared, out, per_channel=True, reduce_range=True
     )
@@ -113,7 +114,8 @@ def judged(setup: Any, store: Any, split: str, models: dict[str, Path]) -> dict[
     from seqto.tasks import scoring
 
     rows, reference, found = store.rows(split), None, {}
-    about = {"output": {}, "caution": None}
+    about: dict[str, Any] = {"output": {}, "caution": None}
+    want: Any
     for name, path in models.items():
         with contextlib.closing(setup.device.open(path, threads=2)) as session:
             parts = []

@@ -122,6 +122,7 @@ def progress(folder: Path) -> list[dict[str, Any]]:
 
     events = list(read_events(folder / "journal.jsonl"))
     state = replay(events)
+    assert state.baseline is not None
     size = state.baseline.size_bytes
     rows, points = [], []
     work = {"sample_runs": 0, "worker_seconds": 0.0, "trials": 0, "probes": 0}

@@ -99,7 +99,7 @@ def installed() -> Path:
     return Path(found.origin).parent
 
 
-def file_offset(data: bytes, address: int) -> int:
+def file_offset(data: bytes | bytearray, address: int) -> int:
     """Where an ELF64 file holds what is mapped at an address."""
     (table,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)

@@ -142,7 +142,7 @@ def _time(pairs: Sequence[tuple[Json, str]], kind: str) -> float | None:
     return statistics.fmean(measured) if measured else None
 
 
-def _portable(files: dict[str, File]) -> list[tuple[str, str, str, str]]:
+def _portable(files: dict[str, File]) -> list[tuple[str, ...]]:
     portable, papers = files["portable"], files["papers"]
     worst = max(portable.losses[kind]["value"] for kind in KINDS)
     allowed = max(0.025, 0.15 * max(papers.losses[kind]["value"] for kind in KINDS))

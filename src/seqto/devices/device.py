@@ -82,7 +82,7 @@ class LimitedDevice(Protocol):
 
     @property
     def max_workers(self) -> int | None:
-        """None: as many as there are."""
+        """Largest number of workers; None: as many as there are."""
         ...
 
 

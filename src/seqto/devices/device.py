@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -56,6 +57,15 @@ class Device(Protocol):
 
 
 # ------------------------------------------------------------------- what only some devices can do
+
+
+@runtime_checkable
+class MeasuringSession(Protocol):
+    """A session that measures more than time while it is timed, such as energy."""
+
+    def figures(self) -> Mapping[str, float]:
+        """Return the figures of the runs that were timed, by name; they go to `Latency.extra`."""
+        ...
 
 
 @runtime_checkable

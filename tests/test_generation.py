@@ -186,9 +186,9 @@ def test_a_part_that_fails_is_named() -> None:
 def test_a_cache_has_phases_that_are_timed() -> None:
     feeds = {"ids": bundles.ids("abcdef")[None]}
     assert session().time_ms(feeds) > 0
-    assert session().phases_ms() == {}
+    assert session().figures() == {}
     whole = session(cache=True).time_ms(feeds)
-    phases = session(cache=True).phases_ms()
+    phases = session(cache=True).figures()
     assert set(phases) == {"prefill_ms", "per_token_ms"}
     assert 0 < phases["per_token_ms"] < whole
 

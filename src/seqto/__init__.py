@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from seqto.assembly.plan import Plan
     from seqto.data.data import Data
-    from seqto.devices.device import Device, Session
+    from seqto.devices.device import Device, MeasuringSession, Session
     from seqto.errors import (
         ConfigError,
         DataError,
@@ -76,7 +76,7 @@ _MODULES = {
     ),
     "seqto.assembly.plan": ("Plan",),
     "seqto.data.data": ("Data",),
-    "seqto.devices.device": ("Device", "Session"),
+    "seqto.devices.device": ("Device", "MeasuringSession", "Session"),
     "seqto.errors": (
         *("ConfigError", "DataError", "DeviceError", "JournalError"),
         *("ModelError", "PlanError", "SeqtoError"),
@@ -107,6 +107,7 @@ __all__ = [
     "JournalError",
     "Layer",
     "Measurement",
+    "MeasuringSession",
     "ModelError",
     "Need",
     "NotebookProgress",

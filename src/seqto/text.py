@@ -29,7 +29,7 @@ def shorten(text: object, width: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return 0.0134 → '1.3 %'; small shares keep two digits that say something."""
+    """Return a share in percent, 0.0134 → '1.3 %'; two decimals below 0.1 %."""
     if share is None:
         return "–"
     value = share * 100
@@ -55,7 +55,10 @@ def milliseconds(value: float | None) -> str:
 
 
 def times(value: float | None) -> str:
-    """Return 1.58 → '1.6 ×'; near one a second digit, else 0.97 and 1.04 look the same."""
+    """Return a factor as text, 1.58 → '1.6 ×'.
+
+    Near one it has a second digit, else 0.97 and 1.04 look the same.
+    """
     if value is None:
         return "–"
     return f"{value:.2f} ×" if 0.8 < value < 1.25 else f"{value:.1f} ×"
@@ -81,9 +84,9 @@ _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-zµ%×]*)\s
 
 
 def quantity(text: str, unit: str) -> float:
-    """Return '4MB' in bytes as 4000000.0; units are 'share', 'bytes', 'milliseconds' or 'factor'.
+    """Return the number that a text means: '4MB' in bytes is 4000000.0.
 
-    Raises ValueError with what to write instead.
+    `unit` is 'share', 'bytes', 'milliseconds' or 'factor'. A ValueError says what to write.
     """
     match = _QUANTITY.fullmatch(text)
     scale = None if match is None else _UNITS[unit].get(match[2].lower())

@@ -172,6 +172,47 @@ def test_the_other_jobs_give_their_results(tmp_path: Path) -> None:
         assert files.path(rounded.file).is_file()
 
 
+def test_a_session_may_measure_more_than_time(tmp_path: Path) -> None:
+    class Metered:
+        """Counts a tenth of a millijoule for every byte of the model in every timed run."""
+
+        def __init__(self, inner: Any, size: int) -> None:
+            self.inner, self.size, self.runs = inner, size, 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def __enter__(self) -> Metered:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.inner.close()
+
+        def time_ms(self, feeds: Any) -> float:
+            self.runs += 1
+            return float(self.inner.time_ms(feeds))
+
+        def figures(self) -> dict[str, float]:
+            return {"energy_mj": self.size / 10} if self.runs else {}
+
+    class Meter:
+        name = "metered"
+
+        def open(self, model: bytes | Path, *, threads: int = 0) -> Metered:
+            size = model.stat().st_size if isinstance(model, Path) else len(model)
+            return Metered(inner.open(model, threads=threads), size)
+
+    with ready(tmp_path) as (setup, files, plan):
+        worker = Worker(setup, files)
+        inner = worker.context.device
+        worker.context.device = Meter()  # type: ignore[assignment]
+        job = jobs.TimePlans((plan,), None, 0.01, min_rounds=3, max_rounds=3)
+        timed = worker.run(job, InlineSignals())
+    assert isinstance(timed, jobs.Timed)
+    whole, quantized = (figures["energy_mj"] for figures in timed.figures)
+    assert 0 < quantized < whole
+
+
 class Clock:
     """Time that passes only while a session runs."""
 

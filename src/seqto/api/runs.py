@@ -102,10 +102,10 @@ def init(model: str | Path, output: str | Path, *, data: tuple[str, Any] | None 
     models = list(fetch(settings_of(model, None, None, {})))
     if len(models) != 1:
         raise ConfigError(f"{model} names {len(models)} models: a config is for one")
-    given = str(model) if str(model).startswith("hub:") else str(Path(model).resolve())
+    model_text = str(model) if str(model).startswith("hub:") else str(Path(model).resolve())
     if data is not None and isinstance(data[1], str):
         data = (data[0], str(Path(data[1]).resolve()))
-    text = starter_config(models[0], model=given, data=data)
+    text = starter_config(models[0], model=model_text, data=data)
     write_file(path, text.encode(), error=ConfigError)
     try:
         return describe(one_setup(settings_of(None, path, None, {}), path.parent / path.stem))

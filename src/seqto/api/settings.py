@@ -38,7 +38,7 @@ def dotted_settings(
 
 
 def one_setup(
-    settings: Settings, out: Path, *, task: Task | None = None, strategy: Any = None, **given: Any
+    settings: Settings, out: Path, *, task: Task | None = None, strategy: Any = None, **fields: Any
 ) -> RunSetup:
     """Return the set-up of the one model that settings name."""
     check_settings(settings, task=task, strategy=strategy)
@@ -51,4 +51,4 @@ def one_setup(
             f"{settings.model.path} names several models ({names}): give one per call, or call "
             "seqto.tune_models, which takes several, as the command `seqto tune` does"
         )
-    return make_setup(models[0], out, settings, task=task, strategy=strategy, **given)
+    return make_setup(models[0], out, settings, task=task, strategy=strategy, **fields)

@@ -72,7 +72,7 @@ class Assembler:
         self.rounded = dict(rounded or {})  # (layer, weight type) → integers made before
         self.max_opset = max_opset
         self._by_name = {layer.name: layer for layer in prepared.layers}
-        self._given = {t.name: t for t in prepared.proto.graph.initializer}
+        self._initializers = {t.name: t for t in prepared.proto.graph.initializer}
         self._nodes = {n.name: n for n in prepared.proto.graph.node}
         self._parts: dict[tuple[str, str, float, bool], Part] = {}  # by layer, scheme, scale, bias
         self._bases: dict[int, Any] = {prepared.opset: prepared.proto}
@@ -87,14 +87,14 @@ class Assembler:
     def bias(self, layer: Layer) -> Floats | None:
         return self._array(layer.bias) if layer.bias else None
 
-    def given(self, name: str) -> Any:
-        return self._given[name]
+    def initializer(self, name: str) -> Any:
+        return self._initializers[name]
 
     def _array(self, name: str) -> Floats:
-        """Read again for every part: kept, the arrays would be a second float model."""
+        """Read a constant, again for every part: all in memory would be a second float model."""
         import onnx
 
-        values: Floats = onnx.numpy_helper.to_array(self._given[name])
+        values: Floats = onnx.numpy_helper.to_array(self._initializers[name])
         return values
 
     def corrected_bias(self, layer: Layer, restored: Floats) -> Floats:
@@ -119,7 +119,7 @@ class Assembler:
         return rounded if isinstance(rounded, Blocks) else None
 
     def channel_axis(self, layer: Layer) -> int:
-        return weight_axis(self.node(layer), len(self._given[layer.weight or ""].dims))
+        return weight_axis(self.node(layer), len(self._initializers[layer.weight or ""].dims))
 
     def node(self, layer: Layer) -> Any:
         return self._nodes[layer.nodes[0]]
@@ -166,8 +166,8 @@ class Assembler:
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """Return the shape of a constant or tensor: () unknown, 0 for an unknown dimension."""
-        if name in self._given:
-            return tuple(int(d) for d in self._given[name].dims)
+        if name in self._initializers:
+            return tuple(int(d) for d in self._initializers[name].dims)
         if self._shapes is None:
             values = inferred_values(self.prepared.proto)
             dims_of = {v.name: v.type.tensor_type.shape.dim for v in values}
@@ -227,7 +227,9 @@ class Assembler:
         groups: dict[str, list[int]] = {}
         for name, scheme in plan.schemes:
             groups.setdefault(str(scheme), []).append(position[name])
-        words = [f"{code}:{_spans(sorted(places))}" for code, places in sorted(groups.items())]
+        words = [
+            f"{code}:{_spans(sorted(positions))}" for code, positions in sorted(groups.items())
+        ]
         return " ".join([*words, *(f"+{t}" for t in plan.transform_codes)])
 
 

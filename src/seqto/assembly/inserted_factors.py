@@ -51,7 +51,7 @@ def inserted_factors(proto: Any, layers: Sequence[Layer]) -> dict[str, Factors]:
     """Return layer → the factors in front of it, of matrix products with weights of their own."""
     import onnx
 
-    given = {t.name: t for t in proto.graph.initializer}
+    constants = {t.name: t for t in proto.graph.initializer}
     makers = {o: n for n in proto.graph.node for o in n.output}
     nodes = {n.name: n for n in proto.graph.node}
     factors_of: dict[str, Factors] = {}
@@ -62,7 +62,7 @@ def inserted_factors(proto: Any, layers: Sequence[Layer]) -> dict[str, Factors]:
         mul = makers.get(nodes[layer.nodes[0]].input[0])
         if mul is None or mul.op_type != "Mul" or not inserted_name(mul.name):
             continue
-        values = given.get(mul.input[1])
+        values = constants.get(mul.input[1])
         if values is not None and len(values.dims) == 1:
             factors_of[layer.name] = Factors(mul.input[0], onnx.numpy_helper.to_array(values))
     return factors_of
@@ -82,9 +82,9 @@ class Unscaled:
     factors: Factors
     rounded: Mapping[tuple[str, str], Quantized | Blocks]
 
-    def given(self, name: str) -> Any:
+    def initializer(self, name: str) -> Any:
         if name != self.layer.weight:
-            return self.constants.given(name)
+            return self.constants.initializer(name)
         return tensor(name, self.weight(self.layer))
 
     def weight(self, layer: Layer) -> Floats:

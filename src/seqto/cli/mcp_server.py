@@ -253,14 +253,14 @@ class Tools:
         want: smallest, fastest or lowest-loss. max_loss, e.g. 1%; max_size, e.g. 4MB.
         """
         words = self._tune(model, data, out=out, preset=preset)
-        given = {
+        options = {
             "--max-minutes": max_minutes,
             "--max-trials": max_trials,
             "--want": want,
             "--max-loss": max_loss,
             "--max-size": max_size,
         }
-        words += [f"{name}={value}" for name, value in given.items() if value not in (None, "")]
+        words += [f"{name}={value}" for name, value in options.items() if value not in (None, "")]
         return self.commands.start(self.folders.path(out), *words)
 
     def status(self, run: str) -> str:

@@ -37,11 +37,11 @@ def export(options: argparse.Namespace) -> int:
         if options.card is not None:
             raise ConfigError(f"{shown(source)} is no run folder: --card needs measured figures")
         return _quantize(options, output)
-    given = overrides_from(options)
-    if given:
+    overrides = overrides_from(options)
+    if overrides:
         raise ConfigError(
             f"{source} is a run folder, whose trials are rebuilt as they were measured: "
-            f"{next(iter(given))} cannot change them; to quantize anew, give the model file"
+            f"{next(iter(overrides))} cannot change them; to quantize anew, give the model file"
         )
     if options.card is not None:
         if options.notes:
@@ -83,9 +83,9 @@ def _quantize(options: argparse.Namespace, output: Path) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    given = overrides_from(options)
+    overrides = overrides_from(options)
     checked = api.check(
-        options.model, against=options.against, config=options.config, settings=given
+        options.model, against=options.against, config=options.config, settings=overrides
     )
     print(json.dumps(checked_json(checked)) if options.json else "\n".join(checked_lines(checked)))
     return GATE if checked.missed else 0
@@ -126,9 +126,9 @@ def init(options: argparse.Namespace) -> int:
 
 
 def analyze(options: argparse.Namespace) -> int:
-    given = overrides_from(options)
+    overrides = overrides_from(options)
     reports = api.analyze_models(
-        options.models, out=options.out, config=options.config, settings=given
+        options.models, out=options.out, config=options.config, settings=overrides
     )
     for folder, report in reports.items():
         if options.json:
@@ -140,9 +140,9 @@ def analyze(options: argparse.Namespace) -> int:
 
 
 def diagnose(options: argparse.Namespace) -> int:
-    given = overrides_from(options)
+    overrides = overrides_from(options)
     findings_by_folder = api.diagnose_models(
-        options.models, out=options.out, config=options.config, settings=given
+        options.models, out=options.out, config=options.config, settings=overrides
     )
     for folder, findings in findings_by_folder.items():
         if options.json:

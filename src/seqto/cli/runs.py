@@ -28,9 +28,9 @@ from seqto.study.setup import RunSetup
 def tune(options: argparse.Namespace) -> int:
     out = given_path(options.out, "--out")
     _check_tracker(options)
-    given: dict[str, Any] = {"config": options.config, "settings": overrides_from(options)}
+    sources: dict[str, Any] = {"config": options.config, "settings": overrides_from(options)}
     if options.dry_run:
-        for described in api.dry_run(options.models, out=out, **given):
+        for described in api.dry_run(options.models, out=out, **sources):
             print(json.dumps(described.to_json()) if options.json else described)
         return 0
 
@@ -47,7 +47,7 @@ def tune(options: argparse.Namespace) -> int:
 
     with _live_page(options, out):
         results = api.tune_models(
-            options.models, out=out, watch=watched, finished=finished, **given
+            options.models, out=out, watch=watched, finished=finished, **sources
         )
     if len(results.outcomes) > 1 and not options.json:
         rows = [(r.folder, r.report) for r in results.done.values()]

@@ -30,12 +30,12 @@ def overrides_from(options: argparse.Namespace) -> dict[str, Any]:
     return overrides
 
 
-def _devices(given: list[str]) -> dict[str, Any]:
+def _devices(texts: list[str]) -> dict[str, Any]:
     """Return settings of `--device KIND[,key=value…]`: device.kind, or a table each."""
-    if len(given) == 1 and "," not in given[0]:
-        return {"device.kind": given[0]}
+    if len(texts) == 1 and "," not in texts[0]:
+        return {"device.kind": texts[0]}
     tables = []
-    for text in given:
+    for text in texts:
         kind, *assignments = text.split(",")
         table: dict[str, Any] = {"kind": kind}
         for assignment in assignments:

@@ -324,8 +324,8 @@ class Settings:
     def to_json(self) -> Json:
         tables: Json = {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
         if self.devices:
-            places = enumerate(self.devices, start=2)
-            tables["devices"] = {str(n): dataclasses.asdict(device) for n, device in places}
+            numbered = enumerate(self.devices, start=2)
+            tables["devices"] = {str(n): dataclasses.asdict(device) for n, device in numbered}
         return tables
 
 

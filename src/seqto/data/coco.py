@@ -181,7 +181,7 @@ def _present_pictures(
     for number, (table, path) in enumerate(zip(tables, files, strict=True)):
         known = {int(entry["id"]) for entry in table["categories"]}
         notes = _notes(table, path, known)
-        places = [number] if len(files) == len(folders) else list(range(len(folders)))
+        candidates = [number] if len(files) == len(folders) else list(range(len(folders)))
         for entry in table["images"]:
             try:
                 key, name = int(entry["id"]), str(entry["file_name"])
@@ -190,7 +190,7 @@ def _present_pictures(
                 raise DataError(
                     f"{path}: the picture {str(entry)[:80]} has no id, file_name, height or width"
                 ) from error
-            folder = next((k for k in places if name in rows[k]), None)
+            folder = next((k for k in candidates if name in rows[k]), None)
             if folder is None:
                 missing += 1
             elif (folder, rows[folder][name]) in taken:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqto.data.tables import LEFT, RIGHT, TEXT, check_columns, keyed_places
+from seqto.data.tables import LEFT, RIGHT, TEXT, check_columns, columns_by_role
 from seqto.data.texts import RESUME, ReadTexts, TextReader
 from seqto.errors import ConfigError, DataError, nearest
 from seqto.records import InputSpec, Json
@@ -59,7 +59,7 @@ class HubDataset(ReadTexts):
         if self.rows < 1:
             raise ConfigError(f"data.rows = {self.rows} must be at least 1")
         rows, origin = _load(self)
-        table = DatasetTable(rows, keyed_places(self.columns))
+        table = DatasetTable(rows, columns_by_role(self.columns))
         reader = TextReader.of(
             table, self.columns, self.tokenizer, specs=self.specs, classes=self.classes
         )
@@ -73,19 +73,19 @@ class HubDataset(ReadTexts):
 class DatasetTable:
     """Rows of a `datasets.Dataset`, or of a list of rows, by role."""
 
-    def __init__(self, rows: Any, places: Mapping[str, str | int]) -> None:
-        self._rows, self._places = rows, places
+    def __init__(self, rows: Any, column_of: Mapping[str, str | int]) -> None:
+        self._rows, self._column_of = rows, column_of
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def row(self, index: int) -> Mapping[str, Any]:
         columns = self._rows[int(index)]
-        return {role: columns[column] for role, column in self._places.items()}
+        return {role: columns[column] for role, column in self._column_of.items()}
 
     @property
     def digest(self) -> str:
-        """Over the number of rows and some of them, spread evenly."""
+        """Digest over the number of rows and some of them, spread evenly."""
         sha = hashlib.sha256(f"{len(self)}".encode())
         steps = range(DIGEST_ROWS)
         for index in sorted({i * (len(self) - 1) // (DIGEST_ROWS - 1) for i in steps}):
@@ -96,7 +96,7 @@ class DatasetTable:
 def _load(source: HubDataset) -> tuple[Any, Json]:
     """Return the rows and where they are from."""
     library = _library()
-    names = [str(column) for column in keyed_places(source.columns).values()]
+    names = [str(column) for column in columns_by_role(source.columns).values()]
     try:
         with _offline(library, source.offline):
             if (Path(source.dataset) / "dataset_dict.json").is_file() or (
@@ -120,7 +120,7 @@ def _load(source: HubDataset) -> tuple[Any, Json]:
 
 
 def _check_names(source: HubDataset, known: list[str]) -> None:
-    for role, column in keyed_places(source.columns).items():
+    for role, column in columns_by_role(source.columns).items():
         if column not in known:
             raise DataError(
                 f"dataset {source.dataset!r} has no column {column!r} for {role!r}"

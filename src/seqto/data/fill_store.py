@@ -111,11 +111,11 @@ def _by_input(sample: Sample, specs: Sequence[InputSpec]) -> Mapping[str, Array]
     if len(specs) == 1 and list(sample.inputs) == [""]:
         return {names[0]: sample.inputs[""]}
     if set(sample.inputs) != set(names):
-        given = (
+        named = (
             ", ".join(repr(name) for name in sample.inputs if name) or "one array without a name"
         )
         raise InputMismatchError(
-            f"the model's inputs are {', '.join(map(repr, names))}, the data give {given}: "
+            f"the model's inputs are {', '.join(map(repr, names))}, the data give {named}: "
             "give one array an input, under the input's name, and no others"
         )
     return sample.inputs

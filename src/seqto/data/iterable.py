@@ -38,7 +38,7 @@ class FromIterable:
 
     items: Iterable[Any] | Indexed
     name: str = ""
-    kept: Indexed = field(init=False, repr=False, compare=False)
+    rows: Indexed = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.items, str | bytes | Mapping):
@@ -46,17 +46,17 @@ class FromIterable:
                 f"an iterable of samples is needed, not one {type(self.items).__name__}: "
                 "put it into a list"
             )
-        object.__setattr__(self, "kept", _indexable(self.items))
-        if len(self.kept) == 0:
+        object.__setattr__(self, "rows", _indexable(self.items))
+        if len(self.rows) == 0:
             raise DataError("the iterable of samples is empty: a generator can be used only once")
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.rows)
 
     def read(self, index: int) -> Sample:
         name = f"item-{index}"
         try:
-            item = self.kept[index]
+            item = self.rows[index]
             inputs, label = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
             named = inputs if isinstance(inputs, Mapping) else {"": inputs}
             arrays = {str(key): np.asarray(value) for key, value in named.items()}
@@ -67,7 +67,7 @@ class FromIterable:
     def identity(self) -> Json:
         """Return a digest over the number of items and some of them: all may be costly."""
         digest = hashlib.sha256()
-        count = len(self.kept)
+        count = len(self.rows)
         for index in sorted({i * (count - 1) // (DIGEST_ITEMS - 1) for i in range(DIGEST_ITEMS)}):
             digest.update(_bytes_of(self, index))
         return {

@@ -85,11 +85,11 @@ class WithStates:
 
     def _fed(self, sample: Sample, states: Mapping[str, Array]) -> dict[str, Array]:
         fixed = {**self._zeros(), **states}
-        given = dict(sample.inputs)
+        inputs = dict(sample.inputs)
         left = [s.name for s in self.specs if s.name not in fixed]
-        if list(given) == [""] and len(left) == 1:
-            given = {left[0]: given[""]}
-        return {**given, **fixed}
+        if list(inputs) == [""] and len(left) == 1:
+            inputs = {left[0]: inputs[""]}
+        return {**inputs, **fixed}
 
     def _zeros(self) -> dict[str, Array]:
         """Return constants, and zeros for states at the beginning."""

@@ -218,7 +218,7 @@ class SampleStore:
         return int(self.record["sequences"]["batch"])
 
     def lengths(self, split: str) -> NDArray[np.int64] | None:
-        """Return the tokens of each row's sequences (rows × sequences of a row).
+        """Return how many tokens each row's sequences have (rows × sequences of a row).
 
         None: no sequences.
         """

@@ -2,7 +2,7 @@
 
 A column has a role (`text`, `label`, …). `columns` is a list of roles in the file's order, `_` for
 a column to leave out, or a table from role to the column's name or number in the file. Line-based
-files are kept as the places of their lines, so memory does not grow with the texts; CSV, whose
+files are kept as the positions of their lines, so memory does not grow with the texts; CSV, whose
 fields may hold line ends, and Parquet are read whole.
 """
 
@@ -45,7 +45,7 @@ SUFFIXES = {
 }
 
 Columns = Sequence[str] | Mapping[str, str | int]
-Places = dict[str, str | int]  # role → name or number of the column
+ColumnsByRole = dict[str, str | int]  # role → name or number of the column
 
 
 class Table(Protocol):
@@ -102,7 +102,7 @@ def check_columns(columns: Columns) -> None:
         raise ConfigError(f"data.columns = {roles} must name at least one column, each once")
 
 
-def keyed_places(columns: Columns) -> Places:
+def columns_by_role(columns: Columns) -> ColumnsByRole:
     """Return role → key, for files whose rows are keyed by name."""
     if isinstance(columns, Mapping):
         return dict(columns)
@@ -117,7 +117,7 @@ class _Cells:
     """Rows that are lists of cells, in memory."""
 
     rows: Sequence[Sequence[str]]
-    places: Mapping[str, int]
+    column_of: Mapping[str, int]
     first: int  # number of the first row's line, for names
     digest: str
 
@@ -125,7 +125,7 @@ class _Cells:
         return len(self.rows)
 
     def row(self, index: int) -> Mapping[str, Any]:
-        return _by_role(self.rows[index], self.places, name=f"row {index + self.first}")
+        return _cells_by_role(self.rows[index], self.column_of, name=f"row {index + self.first}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _Lines:
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     numbers: NDArray[np.int64]  # of the lines in the file, from 1
-    places: Places
+    column_of: ColumnsByRole
     digest: str
 
     def __len__(self) -> int:
@@ -153,11 +153,11 @@ class _Lines:
         except UnicodeDecodeError as error:
             raise UnreadableError(name, f"not UTF-8 ({error.reason})") from error
         if self.form == LINES:
-            return dict.fromkeys(self.places, text)
+            return dict.fromkeys(self.column_of, text)
         if self.form == TSV:
-            numbers = {role: int(column) for role, column in self.places.items()}
-            return _by_role(text.split("\t"), numbers, name=name)
-        return _by_key(text, self.places, name=name)
+            numbers = {role: int(column) for role, column in self.column_of.items()}
+            return _cells_by_role(text.split("\t"), numbers, name=name)
+        return _by_key(text, self.column_of, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +178,25 @@ def _lines(path: Path, columns: Columns, form: str, header: bool | None) -> _Lin
     starts, ends, numbers, digest = _find_lines(path)
     if not len(starts):
         raise DataError(f"{str(path)!r} has no rows")
-    places: Places = keyed_places(columns)
+    column_of: ColumnsByRole = columns_by_role(columns)
     if form == LINES:
-        if len(places) != 1 or not isinstance(columns, Sequence):
+        if len(column_of) != 1 or not isinstance(columns, Sequence):
             raise ConfigError(
                 f"{path.name} is taken as plain lines, which have one column, and data.columns "
-                f"names {len(places)}: give a .tsv, .csv, .jsonl or .parquet file, or data.format"
+                f"names {len(column_of)}: give a .tsv, .csv, .jsonl or .parquet file, or "
+                "data.format"
             )
     elif form == TSV:
         with path.open("rb") as stream:
             stream.seek(int(starts[0]))
             first = stream.read(int(ends[0] - starts[0])).decode("utf-8", errors="replace")
         numbered = _numbered(columns, first.split("\t"), header, path=path)
-        places = dict(numbered.places)
+        column_of = dict(numbered.column_of)
         if numbered.header:
             starts, ends, numbers = starts[1:], ends[1:], numbers[1:]
             if not len(starts):
                 raise DataError(f"{str(path)!r} has a header and no rows")
-    return _Lines(path, form, starts, ends, numbers, places, digest)
+    return _Lines(path, form, starts, ends, numbers, column_of, digest)
 
 
 def _find_lines(
@@ -233,7 +234,7 @@ def _csv(path: Path, columns: Columns, header: bool | None) -> _Cells:
     if not data_rows:
         raise DataError(f"{str(path)!r} has a header and no rows")
     digest = hashlib.sha256(content).hexdigest()
-    return _Cells(data_rows, numbered.places, 2 if numbered.header else 1, digest)
+    return _Cells(data_rows, numbered.column_of, 2 if numbered.header else 1, digest)
 
 
 def _parquet(path: Path, columns: Columns) -> _Arrow:
@@ -244,19 +245,19 @@ def _parquet(path: Path, columns: Columns) -> _Arrow:
         raise ConfigError(
             f"{path.name} is Parquet, which needs pyarrow: pip install 'seqto[parquet]'"
         ) from error
-    places = keyed_places(columns)
+    column_of = columns_by_role(columns)
     try:
         known = parquet.read_schema(path).names
-        for role, name in places.items():
+        for role, name in column_of.items():
             if name not in known:
                 raise DataError(_no_column(path, role, name, known))
-        table = parquet.read_table(path, columns=[str(name) for name in places.values()])
+        table = parquet.read_table(path, columns=[str(name) for name in column_of.values()])
     except pyarrow.ArrowException as error:
         raise DataError(f"{str(path)!r} is no Parquet file that can be read: {error}") from error
     if not table.num_rows:
         raise DataError(f"{str(path)!r} has no rows")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return _Arrow({role: table.column(str(name)) for role, name in places.items()}, digest)
+    return _Arrow({role: table.column(str(name)) for role, name in column_of.items()}, digest)
 
 
 # ---------------------------------------------------------------------------------------- columns
@@ -264,7 +265,7 @@ def _parquet(path: Path, columns: Columns) -> _Arrow:
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    places: Mapping[str, int]
+    column_of: Mapping[str, int]
     header: bool
 
 
@@ -272,31 +273,31 @@ def _numbered(
     columns: Columns, first: Sequence[str], header: bool | None, *, path: Path
 ) -> _Numbered:
     """Return role → number of the column, and whether the first line is a header."""
-    named = keyed_places(columns)
+    named = columns_by_role(columns)
     column_names = [str(column) for column in named.values() if not isinstance(column, int)]
     if header is None:
         header = bool(column_names) and all(name in first for name in column_names)
-    places: dict[str, int] = {}
+    column_of: dict[str, int] = {}
     for position, (role, column) in enumerate(named.items()):
         if isinstance(column, int):
-            places[role] = column
+            column_of[role] = column
         elif header:
             if column not in first:
                 raise DataError(_no_column(path, role, column, list(first)))
-            places[role] = list(first).index(column)
+            column_of[role] = list(first).index(column)
         elif isinstance(columns, Mapping):
             raise DataError(_no_column(path, role, column, list(first)))
         else:
-            places[role] = list(columns).index(role) if SKIPPED in columns else position
+            column_of[role] = list(columns).index(role) if SKIPPED in columns else position
     width = len(first)
-    beyond = {role: column for role, column in places.items() if not 0 <= column < width}
+    beyond = {role: column for role, column in column_of.items() if not 0 <= column < width}
     if beyond:
         role, column = next(iter(beyond.items()))
         raise DataError(
             f"column {role!r} is number {column + 1}, but {path.name} has {width} in its first "
             "line: check data.columns and the file's form"
         )
-    return _Numbered(places, header)
+    return _Numbered(column_of, header)
 
 
 def _no_column(path: Path, role: str, name: object, known: Sequence[str]) -> str:
@@ -307,24 +308,26 @@ def _no_column(path: Path, role: str, name: object, known: Sequence[str]) -> str
     )
 
 
-def _by_role(cells: Sequence[str], places: Mapping[str, int], *, name: str) -> dict[str, Any]:
-    missing = [role for role, column in places.items() if column >= len(cells)]
+def _cells_by_role(
+    cells: Sequence[str], column_of: Mapping[str, int], *, name: str
+) -> dict[str, Any]:
+    missing = [role for role, column in column_of.items() if column >= len(cells)]
     if missing:
         raise UnreadableError(name, f"has {len(cells)} columns, none for {missing[0]!r}")
-    return {role: cells[column] for role, column in places.items()}
+    return {role: cells[column] for role, column in column_of.items()}
 
 
-def _by_key(text: str, places: Mapping[str, str | int], *, name: str) -> dict[str, Any]:
+def _by_key(text: str, column_of: Mapping[str, str | int], *, name: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnreadableError(name, f"not a JSON object on one line ({error})") from error
-    if isinstance(record, str) and len(places) == 1:
-        return dict.fromkeys(places, record)
+    if isinstance(record, str) and len(column_of) == 1:
+        return dict.fromkeys(column_of, record)
     if not isinstance(record, dict):
         raise UnreadableError(name, "not a JSON object")
-    for role, key in places.items():
+    for role, key in column_of.items():
         if key not in record:
             suggestion = nearest(str(key), [str(k) for k in record])
             raise UnreadableError(name, f"has no key {key!r} for {role!r}{suggestion}")
-    return {role: record[str(key)] for role, key in places.items()}
+    return {role: record[str(key)] for role, key in column_of.items()}

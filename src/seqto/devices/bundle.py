@@ -142,7 +142,7 @@ class GenerationSession:
             component.milliseconds.clear()
         return whole
 
-    def phases_ms(self) -> dict[str, float]:
+    def figures(self) -> dict[str, float]:
         """Return medians: of the source with the first token, and of each token behind it.
 
         Only a decoder with a cache has these phases.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -59,6 +60,15 @@ class Device(Protocol):
 
 
 @runtime_checkable
+class MeasuringSession(Protocol):
+    """A session that measures more than time while it is timed, such as energy."""
+
+    def figures(self) -> Mapping[str, float]:
+        """Return the figures of the runs that were timed, by name; they go to `Latency.extra`."""
+        ...
+
+
+@runtime_checkable
 class ProfilingDevice(Protocol):
     """A device that measures kernel times."""
 
@@ -82,7 +92,7 @@ class LimitedDevice(Protocol):
 
     @property
     def max_workers(self) -> int | None:
-        """None: as many as there are."""
+        """Largest number of workers; None: as many as there are."""
         ...
 
 

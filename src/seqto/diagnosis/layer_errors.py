@@ -50,9 +50,9 @@ def layer_errors(
     own: dict[str, float] = {}
     whole: dict[str, float] = {}
     for feeds in samples:
-        want, got = float_run(feeds), quantized_run(feeds)
+        float_values, quantized_values = float_run(feeds), quantized_run(feeds)
         for layer in layers:
-            x, y = want[layer.output], got[views[layer.name]]
+            x, y = float_values[layer.output], quantized_values[views[layer.name]]
             signal[layer.name] = signal.get(layer.name, 0.0) + _energy(x)
             whole[layer.name] = whole.get(layer.name, 0.0) + _energy(x - y)
             noise = _own_noise(assembler, layer, schemes[layer.name], x)

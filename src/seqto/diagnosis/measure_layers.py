@@ -216,7 +216,7 @@ def _only(
 
 
 def _held(subject: Subject, names: Sequence[str], first: Values) -> _IsolatedRun | None:
-    """Return a view with weight scales raised to hold an int32 bias.
+    """Return a run with weight scales raised to hold an int32 bias.
 
     Weights are s7, so that nothing else saturates.
     """

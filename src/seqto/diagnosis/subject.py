@@ -99,8 +99,8 @@ class Subject:
     def restricted(self, names: Sequence[str]) -> Plan:
         """Return the plan of these layers, and of outputs, which say what is handed on."""
         outputs = [x.name for x in self.assembler.prepared.layers if x.op_type == OUTPUT_OP]
-        kept = {n: c for n, c in self.plan.schemes if n in names or n in outputs}
-        return self.plan.with_schemes(kept)
+        schemes = {n: s for n, s in self.plan.schemes if n in names or n in outputs}
+        return self.plan.with_schemes(schemes)
 
 
 def with_ranges(subject: Subject) -> Subject:

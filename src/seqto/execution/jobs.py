@@ -246,7 +246,7 @@ class Timed:
     # of sequences: tokens of the sample that is timed, of a long one, and the times of that
     lengths: tuple[int, ...] | None = None
     long_ms: tuple[tuple[float, ...], ...] | None = None
-    phases_ms: tuple[Mapping[str, float], ...] = ()  # of generation: medians, the float model first
+    figures: tuple[Mapping[str, float], ...] = ()  # what sessions measure besides, float first
 
 
 @dataclass(frozen=True, slots=True)

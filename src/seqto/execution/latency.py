@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.devices.bundle import FOLLOWED, GenerationSession
-from seqto.devices.device import Session
+from seqto.devices.device import MeasuringSession, Session
 from seqto.execution.context import WorkerContext
 from seqto.execution.executor import Signals
 from seqto.execution.jobs import (
@@ -59,7 +59,7 @@ def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed
             rounds=(job.min_rounds, job.max_rounds),
             alive=alive,
         )
-        phases = tuple(_phases(session) for session in sessions)
+        figures = tuple(_figures(session) for session in sessions)
         lengths: tuple[int, ...] | None = None
         long_ms: tuple[tuple[float, ...], ...] | None = None
         if long is not None and feeds.lengths is not None:
@@ -76,7 +76,7 @@ def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed
             many = worker.store.pick(job.split, picked.tolist())
             throughput = tuple(_throughput(s, many, job.batch, alive) for s in sessions)
     whole = tuple(tuple(t) for t in times)
-    return Timed(whole, throughput, lengths, long_ms, phases if any(phases) else ())
+    return Timed(whole, throughput, lengths, long_ms, figures if any(figures) else ())
 
 
 def along_float(session: Session, feeds: Batch) -> Batch:
@@ -89,8 +89,8 @@ def along_float(session: Session, feeds: Batch) -> Batch:
     return feeds.with_feeds({FOLLOWED: session.run(feeds)[0]})
 
 
-def _phases(session: Session) -> dict[str, float]:
-    return session.phases_ms() if isinstance(session, GenerationSession) else {}
+def _figures(session: Session) -> dict[str, float]:
+    return dict(session.figures()) if isinstance(session, MeasuringSession) else {}
 
 
 def in_turn(

@@ -105,7 +105,7 @@ class Rows:
         return np.arange(start, stop) if self._order is None else self._order[start:stop]
 
     def _outputs(self, feeds: Batch, rows: NDArray[np.int64]) -> Chunk:
-        """Run the model once; the outputs that the task gets, without what only fills a batch."""
+        """Run the model once; return the outputs for the task, without what only fills a batch."""
         if self._followed is not None:
             feeds = feeds.with_feeds({FOLLOWED: self._followed[rows]})
         began = time.perf_counter()

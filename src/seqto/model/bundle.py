@@ -34,8 +34,8 @@ def merge(components: Mapping[str, Any]) -> Any:
     graph = onnx.GraphProto(name="bundle")
     imports: dict[str, int] = {}
     ir_version = 8
-    for name, given in components.items():
-        component = _prefixed(_at_opset(given, opset, name=name), name)
+    for name, proto in components.items():
+        component = _prefixed(_at_opset(proto, opset, name=name), name)
         for field in ("node", "input", "output", "initializer", "sparse_initializer"):
             getattr(graph, field).extend(getattr(component.graph, field))
         graph.value_info.extend(component.graph.value_info)

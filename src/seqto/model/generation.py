@@ -99,10 +99,10 @@ class Generator:
             choice = self._choose(step.logits, len(state.tokens))
             choices.append(choice)
             probabilities.append(softmax(step.logits))
-            given = choice if follow is None else int(follow[len(state.tokens)])
-            if choice != given and branch is None:
+            followed = choice if follow is None else int(follow[len(state.tokens)])
+            if choice != followed and branch is None:
                 branch = state.after(choice, step.outputs)
-            state = state.after(given, step.outputs)
+            state = state.after(followed, step.outputs)
             if follow is None and choice in self.wiring.stop:
                 break
         tokens = self._finish(state if branch is None else branch)

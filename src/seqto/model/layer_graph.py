@@ -44,4 +44,4 @@ def layer_inputs(proto: Any, layers: Sequence[Layer]) -> tuple[tuple[int, ...], 
             inputs_of[position] |= nothing.union(
                 *(origin.get(name, nothing) for name in layer.inputs)
             )
-    return tuple(tuple(sorted(places)) for places in inputs_of)
+    return tuple(tuple(sorted(positions)) for positions in inputs_of)

@@ -208,9 +208,11 @@ def tensor_types(proto: Any) -> dict[str, int]:
         if node.op_type not in WEIGHTED_OPS | WEIGHTLESS_OPS or node.domain not in ("", "ai.onnx"):
             continue
         first_only = node.op_type in SAME_SCALE_OPS | FOLLOWING_ACTIVATIONS
-        given = [types[x] for x in (node.input[:1] if first_only else node.input) if x in types]
-        if given and len(node.output) == 1:
-            types.setdefault(node.output[0], given[0])
+        input_types = [
+            types[x] for x in (node.input[:1] if first_only else node.input) if x in types
+        ]
+        if input_types and len(node.output) == 1:
+            types.setdefault(node.output[0], input_types[0])
     return types
 
 

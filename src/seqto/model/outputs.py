@@ -51,21 +51,21 @@ class Judged:
 
 def choose(proto: Any, layers: Sequence[Layer], *, output_name: str | None = None) -> Judged:
     """Choose the output to judge: the one that is named, or the first that can be judged."""
-    given = [value.name for value in proto.graph.output]
+    names = [value.name for value in proto.graph.output]
     reasons = [_why_not(value, proto, layers) for value in proto.graph.output]
     numeric = tuple(i for i, value in enumerate(proto.graph.output) if not _no_numbers(value))
-    if output_name is not None and output_name not in given:
-        known = ", ".join(repr(name) for name in given)
+    if output_name is not None and output_name not in names:
+        known = ", ".join(repr(name) for name in names)
         raise ConfigError(
-            f"task.output = {output_name!r} is no output of the model{nearest(output_name, given)}"
+            f"task.output = {output_name!r} is no output of the model{nearest(output_name, names)}"
             f": it has {known}"
         )
-    for position, (name, reason) in enumerate(zip(given, reasons, strict=True)):
+    for position, (name, reason) in enumerate(zip(names, reasons, strict=True)):
         if name == output_name and reason:
             raise ConfigError(f"task.output = {output_name!r} cannot be judged: it {reason}")
         if name == output_name or (output_name is None and reason is None):
-            return Judged(name, position, len(given), numeric)
-    listed = ", ".join(f"{name!r} {reason}" for name, reason in zip(given, reasons, strict=True))
+            return Judged(name, position, len(names), numeric)
+    listed = ", ".join(f"{name!r} {reason}" for name, reason in zip(names, reasons, strict=True))
     raise ModelError(f"no output of the model can be judged: {listed}")
 
 

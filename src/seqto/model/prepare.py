@@ -194,8 +194,10 @@ def fold(proto: Any, *, name: str) -> Any:
     if not {n.domain for n in folded.graph.node} <= domains | {"", "ai.onnx"}:
         folded = proto  # a fused op of ORT's own would tie the result to ORT
     used = {n.domain for n in folded.graph.node} | {""}
-    kept = [o for o in folded.opset_import if ("" if o.domain == "ai.onnx" else o.domain) in used]
-    fresh = onnx.helper.make_model(folded.graph, opset_imports=kept)
+    imports = [
+        o for o in folded.opset_import if ("" if o.domain == "ai.onnx" else o.domain) in used
+    ]
+    fresh = onnx.helper.make_model(folded.graph, opset_imports=imports)
     fresh.ir_version = max(proto.ir_version, 8)
     fresh.producer_name = "seqto"
     strip_notes(fresh)
@@ -204,7 +206,7 @@ def fold(proto: Any, *, name: str) -> Any:
 
 def fold_constant_nodes(proto: Any) -> None:
     """Make Constant nodes initializers, so that a weight is one wherever it came from."""
-    kept = []
+    other_nodes = []
     for node in proto.graph.node:
         value = next((a.t for a in node.attribute if a.name == "value"), None)
         if node.op_type == "Constant" and value is not None:
@@ -212,9 +214,9 @@ def fold_constant_nodes(proto: Any) -> None:
             tensor.CopyFrom(value)
             tensor.name = node.output[0]
         else:
-            kept.append(node)
+            other_nodes.append(node)
     del proto.graph.node[:]
-    proto.graph.node.extend(kept)
+    proto.graph.node.extend(other_nodes)
 
 
 def unshare_weights(proto: Any) -> None:

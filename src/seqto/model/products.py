@@ -147,6 +147,6 @@ def _drop_unused(graph: Any) -> None:
     used = {x for n in graph.node for x in n.input} | {o.name for o in graph.output}
     if any(a.type in (5, 10) for n in graph.node for a in n.attribute):
         return  # graphs inside of nodes may read them
-    kept = [t for t in graph.initializer if t.name in used]
+    read = [t for t in graph.initializer if t.name in used]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(read)

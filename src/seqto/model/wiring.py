@@ -70,8 +70,8 @@ class Wiring:
 
     def check(self, inputs: Names, outputs: Names) -> None:
         """Refuse what does not fit the components of a bundle."""
-        given = {DECODER: self.decoder, **({ENCODER: self.encoder} if self.encoder else {})}
-        for component in given:
+        words = {DECODER: self.decoder, **({ENCODER: self.encoder} if self.encoder else {})}
+        for component in words:
             if component not in inputs:
                 known = ", ".join(inputs)
                 raise ConfigError(f"[task.{component}] is set, but model.bundle has only {known}")
@@ -80,10 +80,10 @@ class Wiring:
                 raise ConfigError(
                     f"model.bundle.{component} is no component: a bundle has encoder and decoder"
                 )
-            if component not in given:
+            if component not in words:
                 raise ConfigError(f"[task.{component}] is missing: say what the {component} is fed")
-            _check_inputs(component, given[component], inputs[component])
-            for name, word in given[component].items():
+            _check_inputs(component, words[component], inputs[component])
+            for name, word in words[component].items():
                 _check_word(f"task.{component}.{name}", component, word, outputs)
         if self.logits not in outputs[DECODER]:
             suggestion = nearest(self.logits, list(outputs[DECODER]))

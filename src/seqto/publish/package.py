@@ -84,9 +84,9 @@ def public_report(report: Json) -> Json:
 
     Layers' names may look like paths and stay.
     """
-    places = ("model", "prepared", "data", "device", "environment", "settings", "nodes")
+    sections = ("model", "prepared", "data", "device", "environment", "settings", "nodes")
     shared = {key: value for key, value in report.items() if key != "examples"}
-    cleaned = {key: _without_folders(shared[key]) for key in places if key in shared}
+    cleaned = {key: _without_folders(shared[key]) for key in sections if key in shared}
     cleaned["model"] = {**cleaned["model"], "layers": report["model"]["layers"]}
     cleaned["data"] = {**cleaned["data"], "unreadable": []}
     return {**shared, **cleaned}

@@ -227,10 +227,10 @@ def _commands(report: Report, trial: Json, pick: str) -> list[str]:
     model = f"hub:{source}/{origin.get('file')}@{origin.get('commit')}" if source else "MODEL.onnx"
     chosen = f"--pick {title_of(pick).replace(' ', '-')}" if pick else f"--trial {trial['number']}"
     search = report["settings"].get("search", {})
-    given = f"--strategy {shlex.quote(plain(search.get('strategy') or 'frontier'))}"
-    given += f" --seed {int(search.get('seed') or 0)}"
+    options = f"--strategy {shlex.quote(plain(search.get('strategy') or 'frontier'))}"
+    options += f" --seed {int(search.get('seed') or 0)}"
     lines = [
-        f"seqto tune {shlex.quote(plain(model))} --data DATA --out RUN {given}",
+        f"seqto tune {shlex.quote(plain(model))} --data DATA --out RUN {options}",
         f"seqto export RUN {chosen} -o MODEL-int8.onnx",
     ]
     digest = str(report["model"].get("sha256") or "")

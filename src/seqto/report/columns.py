@@ -23,7 +23,7 @@ Report = Mapping[str, Any]
 SEARCH, HELD_OUT = "evaluation", "report"  # the two splits whose figures are shown
 
 
-class Place(StrEnum):
+class Medium(StrEnum):
     """Where a column is shown."""
 
     CSV = "csv"
@@ -32,8 +32,8 @@ class Place(StrEnum):
     PAGE = "page"  # beside the columns that the page draws itself
 
 
-TABLES = frozenset({Place.TERMINAL, Place.MARKDOWN})
-CSV = frozenset({Place.CSV})
+TABLES = frozenset({Medium.TERMINAL, Medium.MARKDOWN})
+CSV = frozenset({Medium.CSV})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +71,33 @@ class Column:
 
     name: str
     title: str
-    places: frozenset[Place]
+    media: frozenset[Medium]
     value: Callable[[Row], Any]
     text: Callable[[Row], str] = lambda row: ""
     short_title: str = ""
     short: Callable[[Row], str] | None = None
     shown: Callable[[Report], bool] = lambda _report: True
 
-    def title_in(self, place: Place) -> str:
-        return self.short_title or self.title if place is Place.TERMINAL else self.title
+    def title_in(self, medium: Medium) -> str:
+        return self.short_title or self.title if medium is Medium.TERMINAL else self.title
 
-    def text_in(self, place: Place, row: Row) -> str:
-        return self.short(row) if place is Place.TERMINAL and self.short else self.text(row)
+    def text_in(self, medium: Medium, row: Row) -> str:
+        return self.short(row) if medium is Medium.TERMINAL and self.short else self.text(row)
 
 
-def columns(report: Report, place: Place) -> list[Column]:
+def columns(report: Report, medium: Medium) -> list[Column]:
     """Return the columns of a table, in their order: held-out figures before the search's."""
     table = [
         *COLUMNS,
         *(_of_objective(OBJECTIVES[n]) for n in report["objectives"] if n not in _OWN),
     ]
     table += [c for one in report["device"].get("devices", ()) for c in _of_device(one["name"])]
-    return [c for c in table if place in c.places and c.shown(report)]
+    return [c for c in table if medium in c.media and c.shown(report)]
 
 
 def _of_device(name: str) -> list[Column]:
     """Return columns for loss and latency on one of several devices."""
-    places = frozenset({Place.CSV, Place.PAGE})
+    media = frozenset({Medium.CSV, Medium.PAGE})
 
     def of(row: Row, figure: str) -> Json | None:
         figures: Json | None = None if row.trial is None else row.trial["devices"].get(name)
@@ -113,11 +113,11 @@ def _of_device(name: str) -> list[Column]:
         return None if latency is None else latency["ratio"]
 
     return [
-        Column(f"loss_{name}", f"changed, {name}", places, loss, lambda r: percent(loss(r))),
+        Column(f"loss_{name}", f"changed, {name}", media, loss, lambda r: percent(loss(r))),
         Column(
             f"latency_ratio_{name}",
             f"time (float = 1), {name}",
-            places,
+            media,
             ratio,
             lambda r: short_speed(of(r, "latency_ms")),
         ),
@@ -145,7 +145,7 @@ def _of_objective(objective: Objective) -> Column:
     return Column(
         objective.name,
         objective.label,
-        frozenset(Place),
+        frozenset(Medium),
         value,
         lambda row: objective.text(value(row)),
         short_title=objective.short,
@@ -291,7 +291,7 @@ COLUMNS = (
     Column(
         "node",
         "node",
-        frozenset({Place.CSV, Place.PAGE}),
+        frozenset({Medium.CSV, Medium.PAGE}),
         lambda row: row.of_trial("node"),
         lambda row: row.of_trial("node") or "–",
         shown=lambda report: bool(report["nodes"]),
@@ -299,7 +299,7 @@ COLUMNS = (
     Column(
         "may_saturate",
         "may saturate elsewhere",
-        frozenset({Place.CSV, Place.PAGE}),
+        frozenset({Medium.CSV, Medium.PAGE}),
         lambda row: None if (n := row.of_trial("may_saturate")) is None else len(n),
         lambda row: "–" if (n := row.of_trial("may_saturate")) is None else layers_text(n),
         shown=lambda report: any(t["may_saturate"] is not None for t in report["trials"]),

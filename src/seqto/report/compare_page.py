@@ -15,7 +15,7 @@ from seqto.errors import ConfigError
 from seqto.files import shown
 from seqto.records import Json
 from seqto.report import wording
-from seqto.report.columns import Place, Row, columns
+from seqto.report.columns import Medium, Row, columns
 from seqto.report.compare import verdict_sentence
 from seqto.report.html_page import DARK_WITHOUT_SCRIPT
 from seqto.report.terminal import shown_trials
@@ -113,7 +113,7 @@ def _figures(result: Mapping[str, Any]) -> str:
 
 def _picks(before: Report, after: Report) -> str:
     """Return the picks of both runs by name, with the columns of the other reports."""
-    fields = columns(after, Place.MARKDOWN)
+    fields = columns(after, Medium.MARKDOWN)
     sides_by_name: dict[str, dict[str, tuple[Report, Json]]] = {}
     for side, report in zip(SIDES, (before, after), strict=True):
         for title, trial in shown_trials(report):
@@ -127,9 +127,9 @@ def _picks(before: Report, after: Report) -> str:
                 rows.append([first, "not there", *["–"] * (len(fields) - 1)])
                 continue
             row = Row(*sides[side])
-            texts = [column.text_in(Place.MARKDOWN, row) for column in fields]
+            texts = [column.text_in(Medium.MARKDOWN, row) for column in fields]
             rows.append([first, *(html.escape(plain(text)) for text in texts)])
-    heads = ["pick", *(column.title_in(Place.MARKDOWN) for column in fields)]
+    heads = ["pick", *(column.title_in(Medium.MARKDOWN) for column in fields)]
     return _table(heads, rows, label="Picks before and after")
 
 

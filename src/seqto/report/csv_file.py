@@ -11,7 +11,7 @@ from typing import Any
 
 from seqto.files import write_file
 from seqto.records import Json
-from seqto.report.columns import Place, Row, columns
+from seqto.report.columns import Medium, Row, columns
 from seqto.report.json_file import Writer
 from seqto.text import plain, utf8
 
@@ -31,7 +31,7 @@ def front_csv(report: Mapping[str, Any]) -> str:
     """Return one line a trial on the front, smallest file first."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    shown = columns(report, Place.CSV)
+    shown = columns(report, Medium.CSV)
     writer.writerow([column.name for column in shown])
     on_front = [t for t in report["trials"] if t["number"] in set(report["front"])]
     for trial in sorted(on_front, key=lambda t: (t["size_bytes"], t["number"])):
@@ -41,7 +41,7 @@ def front_csv(report: Mapping[str, Any]) -> str:
 
 def trial_rows(report: Mapping[str, Any]) -> list[Json]:
     """Return one row for each trial with the columns of front.csv, and whether it is on it."""
-    shown = columns(report, Place.CSV)
+    shown = columns(report, Medium.CSV)
     on_front = set(report["front"])
     return [
         {

@@ -78,20 +78,20 @@ def figure(number: int, sample: Mapping[str, Any], report: Mapping[str, Any]) ->
         return ""
     if pair is None:
         return ""
-    given = str(sample.get("input") or "")
+    text = str(sample.get("input") or "")
     name = str(sample.get("name", ""))
-    if given:  # the name of a text is its row and its first words
+    if text:  # the name of a text is its row and its first words
         name = name.partition(":")[0]
     name = html.escape(shorten(plain(name), 60))
-    given = html.escape(shorten(" ".join(given.split()), MOST_INPUT))
-    read = f'<p class="input" dir="auto">{given}</p>'
+    text = html.escape(shorten(" ".join(text.split()), MOST_INPUT))
+    read = f'<p class="input" dir="auto">{text}</p>'
     sides = "".join(
-        f'<div><span class="side">{TITLES[side]}</span>{text}</div>'
-        for side, text in zip(SIDES, pair, strict=True)
+        f'<div><span class="side">{TITLES[side]}</span>{answer}</div>'
+        for side, answer in zip(SIDES, pair, strict=True)
     )
     what = "" if _is_one_answer(report) else f" · {share} {html.escape(wording.changed(report))}"
     return (
-        f'<figure class="example">{read if given else ""}<div class="pair">{sides}</div>'
+        f'<figure class="example">{read if text else ""}<div class="pair">{sides}</div>'
         f"<figcaption>{name}{what}</figcaption></figure>"
     )
 
@@ -175,13 +175,13 @@ def _text(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _next(_number: int, sample: Mapping[str, Any]) -> tuple[str, str]:
-    """Return each place of a text, after what was read before it, with one model's next token."""
+    """Return each position of a text, behind the words before it, with one model's next token."""
     sides: list[str] = []
     for side in SIDES:
         rows = [
-            f'<li dir="auto"><span class="before">…{_words(place["before"])}</span>'
-            f"<mark>{_words(place[side])}</mark></li>"
-            for place in sample["places"]
+            f'<li dir="auto"><span class="before">…{_words(position["before"])}</span>'
+            f"<mark>{_words(position[side])}</mark></li>"
+            for position in sample["places"]
         ]
         sides.append(f"<ul>{''.join(rows)}</ul>")
     more = int(sample["changed"]) - len(sample["places"])
@@ -236,10 +236,10 @@ def _svg(
 
 
 def _picture(sample: Mapping[str, Any]) -> str:
-    given = sample.get("picture")
-    if not isinstance(given, str) or not _BASE64.fullmatch(given):
+    content = sample.get("picture")
+    if not isinstance(content, str) or not _BASE64.fullmatch(content):
         return ""
-    return f"data:image/jpeg;base64,{given}"
+    return f"data:image/jpeg;base64,{content}"
 
 
 def _positive(value: Any) -> float:

@@ -25,7 +25,7 @@ from seqto import text
 from seqto.files import write_file
 from seqto.records import Json
 from seqto.report import examples, wording
-from seqto.report.columns import Column, Place, Row, columns
+from seqto.report.columns import Column, Medium, Row, columns
 from seqto.report.fleet_table import device_cell
 from seqto.report.json_file import Writer
 from seqto.schemes.scheme import Scheme
@@ -112,14 +112,14 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
     Plans are one sign a layer, else 500 of them weigh 10 MB.
     """
     layers = report["model"]["layers"]
-    extra = columns(report, Place.PAGE)
+    extra = columns(report, Medium.PAGE)
     trials, left_out = shown_trials(report)
     schemes = ["fp32"]
-    places = {"fp32": 0}
+    index_of = {"fp32": 0}
     for trial in trials:
         for code in trial["plan"].values():
-            if code not in places:
-                places[code] = len(schemes)
+            if code not in index_of:
+                index_of[code] = len(schemes)
                 schemes.append(code)
     return {
         "name": wording.model_name(report),
@@ -136,7 +136,7 @@ def page_data(report: Mapping[str, Any], *, folder: str) -> Json:
         "schemes": schemes,
         "kinds": {code: Scheme.parse(code).kind for code in schemes},
         "trials": [
-            {**_trial(trial, layers, places), "cells": _cells(report, trial, extra)}
+            {**_trial(trial, layers, index_of), "cells": _cells(report, trial, extra)}
             for trial in trials
         ],
         "picks": report["picks"],
@@ -188,7 +188,7 @@ def _layer(row: Mapping[str, Any], index: int) -> Json:
     return {"index": index, **{k: row[k] for k in fields}, **{k: _short(row[k]) for k in errors}}
 
 
-def _trial(trial: Mapping[str, Any], layers: list[Json], places: Mapping[str, int]) -> Json:
+def _trial(trial: Mapping[str, Any], layers: list[Json], index_of: Mapping[str, int]) -> Json:
     plan = trial["plan"]
     fields = (
         "number", "key", "transforms", "loss", "accuracy", "baseline_accuracy", "stopped_early",
@@ -203,14 +203,16 @@ def _trial(trial: Mapping[str, Any], layers: list[Json], places: Mapping[str, in
         "kept": len(trial["excluded"]),
         "on_devices": {name: device_cell(figures) for name, figures in trial["devices"].items()},
         "objectives": _figures(trial["objectives"]),
-        "plan": "".join(chr(_PLAN_BASE + places[plan.get(row["name"], "fp32")]) for row in layers),
+        "plan": "".join(
+            chr(_PLAN_BASE + index_of[plan.get(row["name"], "fp32")]) for row in layers
+        ),
     }
 
 
 def _cells(report: Mapping[str, Any], trial: Json, extra: list[Column]) -> Json:
     """Return value and text of each column that the page does not draw itself."""
     row = Row(report, trial)
-    return {c.name: [_short(c.value(row)), c.text_in(Place.PAGE, row)] for c in extra}
+    return {c.name: [_short(c.value(row)), c.text_in(Medium.PAGE, row)] for c in extra}
 
 
 def _figures(figures: Mapping[str, Any] | None) -> Json | None:

@@ -104,17 +104,17 @@ class Runs:
             try:
                 rows.append(json.loads(self.answer(name, run, kind="row")[1]))
             except (SeqtoError, OSError) as error:
-                rows.append({**_place(name), "status": "?", "trials": 0, "sentence": str(error)})
+                rows.append({**_link(name), "status": "?", "trials": 0, "sentence": str(error)})
         return utf8(html_page.render_index(rows, folder=os.fspath(self.folder)))
 
 
-def _place(name: str) -> Json:
+def _link(name: str) -> Json:
     return {"href": f"/runs/{quote(name, safe='')}/", "name": name or "."}
 
 
 def _row(name: str, report: Json) -> Json:
     return {
-        **_place(name),
+        **_link(name),
         "status": report["status"],
         "trials": report["counts"]["trials"],
         "sentence": wording.recommendation(report),

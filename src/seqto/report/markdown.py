@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqto.report import portability, wording
-from seqto.report.columns import Place, Row, columns
+from seqto.report.columns import Medium, Row, columns
 from seqto.report.fleet_table import fleet_table
 from seqto.report.terminal import caption, pick_lines, shown_trials
 from seqto.report.terminal_diagnosis import markdown_steps
@@ -89,13 +89,13 @@ def _sentence(text: str) -> str:
 
 
 def _table(report: Mapping[str, Any]) -> list[str]:
-    shown = columns(report, Place.MARKDOWN)
-    heads = ["model", *(column.title_in(Place.MARKDOWN) for column in shown)]
+    shown = columns(report, Medium.MARKDOWN)
+    heads = ["model", *(column.title_in(Medium.MARKDOWN) for column in shown)]
     table = [heads, [":--", *["--:"] * len(shown)]]
     best = wording.recommended_trial(report)
     for title, trial in [("float", None), *shown_trials(report)]:
         row = Row(report, trial)
-        cells = [title, *(column.text_in(Place.MARKDOWN, row) for column in shown)]
+        cells = [title, *(column.text_in(Medium.MARKDOWN, row) for column in shown)]
         if trial is not None and best is not None and trial["number"] == best["number"]:
             cells = [f"**{cell}**" for cell in cells]
         table.append(cells)

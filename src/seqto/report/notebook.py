@@ -17,7 +17,7 @@ from seqto.files import given_path, write_file
 from seqto.record.events import Event, Finding, ProbeFinished, TrialFinished, TrialTimed
 from seqto.records import Json
 from seqto.report import plots, wording
-from seqto.report.columns import Place, Row, columns
+from seqto.report.columns import Medium, Row, columns
 from seqto.report.terminal import shown_trials
 from seqto.text import percent, plain, shorten
 
@@ -44,12 +44,12 @@ def result_html(report: Report, *, folder: str) -> str:
 
 
 def _picks_table(report: Report) -> str:
-    shown = columns(report, Place.MARKDOWN)
-    heads = ["model", *(column.title_in(Place.MARKDOWN) for column in shown)]
+    shown = columns(report, Medium.MARKDOWN)
+    heads = ["model", *(column.title_in(Medium.MARKDOWN) for column in shown)]
     rows = []
     for title, trial in [("float", None), *shown_trials(report)]:
         row = Row(report, trial)
-        cells = [title, *(column.text_in(Place.MARKDOWN, row) for column in shown)]
+        cells = [title, *(column.text_in(Medium.MARKDOWN, row) for column in shown)]
         rows.append(_row(cells, "td"))
     return f"<table><thead>{_row(heads, 'th')}</thead><tbody>{''.join(rows)}</tbody></table>"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqto.records import Json
 from seqto.report import portability, wording
-from seqto.report.columns import Place, Row, columns, short_latency
+from seqto.report.columns import Medium, Row, columns, short_latency
 from seqto.report.fleet_table import fleet_table
 from seqto.selection.recommend import title_of
 from seqto.text import plain, shorten, size
@@ -99,7 +99,7 @@ def summary_table(report: Report) -> Table:
     from rich.text import Text
 
     rows = shown_trials(report)
-    shown = columns(report, Place.TERMINAL)
+    shown = columns(report, Medium.TERMINAL)
     table = Table(
         box=box.SIMPLE_HEAD,
         title=Text(shorten(wording.model_name(report), 60)),
@@ -110,13 +110,13 @@ def summary_table(report: Report) -> Table:
     )
     table.add_column("model", min_width=15)
     for column in shown:
-        table.add_column(column.title_in(Place.TERMINAL), justify="right", no_wrap=True)
+        table.add_column(column.title_in(Medium.TERMINAL), justify="right", no_wrap=True)
     best = wording.recommended_trial(report)
     for title, trial in [("float", None), *rows]:
         row = Row(report, trial)
         # one title a line: side by side they would push the figures out of 80 columns
         cells = [title.replace(", ", "\n")]
-        cells += [column.text_in(Place.TERMINAL, row) for column in shown]
+        cells += [column.text_in(Medium.TERMINAL, row) for column in shown]
         chosen = trial is not None and best is not None and trial["number"] == best["number"]
         table.add_row(*map(Text, cells), style="bold green" if chosen else "")
     return table

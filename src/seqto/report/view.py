@@ -191,10 +191,10 @@ def _layer_inputs(state: RunState) -> list[list[int]]:
     """
     if state.header is None:
         return []
-    layers, given = state.header.layers, state.header.layer_inputs
+    layers, recorded = state.header.layers, state.header.layer_inputs
     count = len(layers)
-    if given is not None and len(given) == count:
-        return [[p for p in row if 0 <= p < i] for i, row in enumerate(given)]
+    if recorded is not None and len(recorded) == count:
+        return [[p for p in row if 0 <= p < i] for i, row in enumerate(recorded)]
     makers = {layer.output: position for position, layer in enumerate(layers) if layer.nodes}
     return [
         sorted({makers[name] for name in layer.inputs if makers.get(name, i) < i})

@@ -48,9 +48,9 @@ class Float32(FloatKind):
         if layer.table is not None:  # stored once; the product's side is made at load
             w = layer.weight or ""
             turned = onnx.helper.make_node("Transpose", [layer.table], [w], perm=[1, 0])
-            items = [constants.given(x) for x in (layer.table, layer.bias) if x]
+            items = [constants.initializer(x) for x in (layer.table, layer.bias) if x]
             return part_of(items, [turned], weight=w, bias=layer.bias or "")
-        items = [constants.given(name) for name in (layer.weight, layer.bias) if name]
+        items = [constants.initializer(name) for name in (layer.weight, layer.bias) if name]
         return part_of(items, [], weight=layer.weight or "", bias=layer.bias or "")
 
     def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:

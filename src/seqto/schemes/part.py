@@ -31,7 +31,7 @@ WEIGHTLESS = "it has no weights: it can be fp32 or static-<activation type>"
 class Constants(Protocol):
     """The constants of a model's layers, and statistics of what flows into them."""
 
-    def given(self, name: str) -> Any: ...  # a TensorProto of the float model
+    def initializer(self, name: str) -> Any: ...  # a TensorProto of the float model
 
     def weight(self, layer: Layer) -> Floats: ...
 

@@ -44,10 +44,10 @@ def scheme_by_layer(space: Space, plan: Plan) -> dict[str, Scheme]:
     A scheme that is not among the layer's choices is replaced by the one that differs from it by
     output rounding only, where that is a choice.
     """
-    given = plan.as_dict()
+    planned = plan.as_dict()
     schemes: dict[str, Scheme] = {}
     for layer in space.layers:
-        scheme, choices = given.get(layer.name, FP32), space.menu[layer.name]
+        scheme, choices = planned.get(layer.name, FP32), space.menu[layer.name]
         if scheme not in choices and scheme.rounding is Rounding.NEAREST:
             rounded = (c for c in choices if c.rounding is Rounding.OUTPUT)
             scheme = next((c for c in rounded if c.without_output_rounding() == scheme), scheme)

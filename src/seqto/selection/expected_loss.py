@@ -24,7 +24,7 @@ SLOPES = (0.2, 1.5)  # of log loss over log damage; beyond these few points have
 STEPS = 25  # it stands still after about eight
 
 
-Seen = tuple[float | None, float, int]  # damage, loss, samples
+Observation = tuple[float | None, float, int]  # damage, loss, samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class LossCurve:
     slope: float
 
     @classmethod
-    def fit(cls, seen: Iterable[Seen]) -> LossCurve | None:
-        """None where fewer than three trials tell anything."""
+    def fit(cls, observations: Iterable[Observation]) -> LossCurve | None:
+        """Fit the curve to trials; None where fewer than three tell anything."""
         import numpy as np
 
-        rows = [(d, loss * n, n) for d, loss, n in seen if d and 0 < d < 1e3 and n > 0]
+        rows = [(d, loss * n, n) for d, loss, n in observations if d and 0 < d < 1e3 and n > 0]
         if len(rows) < 3:
             return None
         x = np.log([d for d, _, _ in rows])
@@ -66,9 +66,9 @@ class LossCurve:
         return math.exp((math.log(max(loss, 1e-9)) - self.offset) / self.slope)
 
 
-def expected(seen: Seen, curve: LossCurve | None) -> tuple[float, float]:
-    """(loss to be expected on other samples, its standard error)."""
-    damage, loss, samples = seen
+def expected(observation: Observation, curve: LossCurve | None) -> tuple[float, float]:
+    """Return the loss to be expected on other samples, and its standard error."""
+    damage, loss, samples = observation
     changed, counted = loss * samples, float(samples)
     if curve is not None and damage is not None:
         changed, counted = changed + PRIOR_SAMPLES * curve.loss_at(damage), counted + PRIOR_SAMPLES
@@ -76,7 +76,7 @@ def expected(seen: Seen, curve: LossCurve | None) -> tuple[float, float]:
     return mean, math.sqrt(max(mean * (1.0 - mean), 0.0) / max(counted, 1.0))
 
 
-def bound(seen: Seen, curve: LossCurve | None) -> float:
-    """The loss that a trial probably stays below."""
-    mean, error = expected(seen, curve)
+def bound(observation: Observation, curve: LossCurve | None) -> float:
+    """Return the loss that a trial probably stays below."""
+    mean, error = expected(observation, curve)
     return mean + BOUND_SIGMA * error

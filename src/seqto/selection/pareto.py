@@ -1,4 +1,4 @@
-"""Non-dominated sorting, top-K choice, hypervolume and intervals; pure.
+"""Non-dominated sorting, choice of recommended points, and hypervolume; pure.
 
 All objectives are to be made small. A point is a sequence of finite figures, one an objective.
 """
@@ -15,7 +15,7 @@ Point = Sequence[float]
 
 
 def front(points: Sequence[Point]) -> list[int]:
-    """Indices of the first non-dominated front, ascending; of equal points the first only."""
+    """Return the indices of the non-dominated front, ascending; of equal points the first only."""
     _check(points)
     if not points:
         return []
@@ -23,14 +23,14 @@ def front(points: Sequence[Point]) -> list[int]:
     from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
     first = NonDominatedSorting().do(np.array(points, float), only_non_dominated_front=True)
-    seen: dict[tuple[float, ...], int] = {}
+    index_of: dict[tuple[float, ...], int] = {}
     for index in sorted(int(i) for i in first):
-        seen.setdefault(tuple(points[index]), index)
-    return list(seen.values())
+        index_of.setdefault(tuple(points[index]), index)
+    return list(index_of.values())
 
 
 def top(points: Sequence[Point], *, names: Sequence[str]) -> dict[str, int]:
-    """The recommended points: the balanced one and the best for each objective, by index.
+    """Return the recommended points by index: the balanced one and the best of each objective.
 
     Balanced is the one nearest the ideal point once each objective is scaled to 0–1 over the
     front; an objective in which the whole front is equal counts nothing. Ties go to the other
@@ -53,7 +53,7 @@ def top(points: Sequence[Point], *, names: Sequence[str]) -> dict[str, int]:
 
 
 def hypervolume(points: Sequence[Point], *, reference: Point) -> float:
-    """Volume between the points and the reference that some point dominates; exact.
+    """Return the volume between the points and the reference that some point dominates; exact.
 
     Points that are not better than the reference in every objective contribute nothing.
     """
@@ -84,7 +84,7 @@ def _distances(points: Sequence[Point]) -> list[float]:
 
 
 def _volume(points: list[tuple[float, ...]], reference: tuple[float, ...]) -> float:
-    """Slices along the first objective, each a volume of one dimension less. Points sorted."""
+    """Sum slices along the first objective, each a volume of one dimension less. Points sorted."""
     if not points:
         return 0.0
     if len(reference) == 1:

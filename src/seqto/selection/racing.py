@@ -40,8 +40,8 @@ class Rival:
 
 def saw_all_samples(trial: Trial) -> bool:
     """Return whether a trial succeeded and was run on every sample of the evaluation split."""
-    seen = trial.measurements.get(EVALUATION)
-    return trial.error is None and seen is not None and not seen.stopped_early
+    measurement = trial.measurements.get(EVALUATION)
+    return trial.error is None and measurement is not None and not measurement.stopped_early
 
 
 def complete(trials: Iterable[Trial]) -> list[tuple[Trial, Loss]]:

@@ -42,7 +42,7 @@ from seqto.record.trial import Trial
 from seqto.records import EVALUATION
 from seqto.schemes.scheme import Scheme
 from seqto.selection import pareto
-from seqto.selection.expected_loss import LossCurve, Seen, bound, expected
+from seqto.selection.expected_loss import LossCurve, Observation, bound, expected
 from seqto.selection.goal import Answer, Goal, find_answer
 from seqto.selection.objectives import OBJECTIVES, figure_of
 from seqto.selection.racing import complete
@@ -71,9 +71,9 @@ def pick_named(name: str | None, picks: Mapping[str, int]) -> str:
     """
     if name is None:
         name = GOAL if GOAL in picks else BALANCED
-    wanted = _plain_name(name)
+    plain_name = _plain_name(name)
     for pick in picks:
-        if wanted in (_plain_name(pick), _plain_name(title_of(pick))):
+        if plain_name in (_plain_name(pick), _plain_name(title_of(pick))):
             return pick
     titles = [title_of(pick) for pick in picks]
     known = f"its picks are {', '.join(titles)}" if titles else "no trial succeeded"
@@ -273,12 +273,12 @@ def byte_limit(fully_quantized: Trial | None, float_bytes: float) -> float:
 
 def loss_curve(trials: Iterable[Trial]) -> LossCurve | None:
     """Return what a loss costs in damage, by the trials that saw all samples."""
-    return LossCurve.fit(seen_in(trial) for trial, _ in complete(trials))
+    return LossCurve.fit(observation_of(trial) for trial, _ in complete(trials))
 
 
 def probable_loss(trial: Trial, curve: LossCurve | None) -> float:
     """Return the loss that a trial probably stays below on other samples."""
-    return bound(seen_in(trial), curve)
+    return bound(observation_of(trial), curve)
 
 
 def within(trials: Sequence[Trial], tolerance: float, curve: LossCurve | None) -> list[Trial]:
@@ -289,9 +289,9 @@ def within(trials: Sequence[Trial], tolerance: float, curve: LossCurve | None) -
 
 def near_lowest_loss(trials: Sequence[Trial], curve: LossCurve | None) -> list[Trial]:
     """Return the trials whose expected loss is within one standard error of the lowest."""
-    losses = [expected(seen_in(t), curve) for t in trials]
+    losses = [expected(observation_of(t), curve) for t in trials]
     lowest, error = min(losses)
-    slack = max(error, 1.0 / max(1, seen_in(trials[0])[2]))
+    slack = max(error, 1.0 / max(1, observation_of(trials[0])[2]))
     return [t for t, (mean, _) in zip(trials, losses, strict=True) if mean <= lowest + slack]
 
 
@@ -306,12 +306,12 @@ def clearly_faster(trial: Trial) -> bool:
     return latency is not None and (latency.ratio_high or latency.ratio) <= CLEARLY_FASTER
 
 
-def seen_in(trial: Trial) -> Seen:
+def observation_of(trial: Trial) -> Observation:
     """Return (damage, loss, samples) of a trial."""
-    seen = trial.measurements.get(EVALUATION)
-    return (
-        (None, math.inf, 0) if seen is None else (seen.damage, seen.loss.value, seen.loss.samples)
-    )
+    measurement = trial.measurements.get(EVALUATION)
+    if measurement is None:
+        return None, math.inf, 0
+    return measurement.damage, measurement.loss.value, measurement.loss.samples
 
 
 def loss_of(trial: Trial) -> float:
@@ -320,7 +320,7 @@ def loss_of(trial: Trial) -> float:
 
 def damage_of(trial: Trial) -> float:
     """Return the damage on the evaluation split; infinite where there is none."""
-    damage = seen_in(trial)[0]
+    damage = observation_of(trial)[0]
     return math.inf if damage is None else damage
 
 

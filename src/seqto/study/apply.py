@@ -24,7 +24,7 @@ def settings_for(
     """Return the settings of a run for one plan on another model; overrides win."""
     if state.header is None:
         raise JournalError("the run has no header: nothing is known of its model and data")
-    tables = _given(state.settings)
+    tables = _changed_settings(state.settings)
     sources = [k for k in plugins.kinds(plugins.DATA) if f"data.{k}" in overrides]
     if sources:  # the run's own data are replaced, not added to
         data = tables.get("data", {})
@@ -47,7 +47,7 @@ def settings_for(
     return make(tables, overrides)
 
 
-def _given(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a journal that are not the defaults.
 
     What this version lacks is left out.
@@ -67,11 +67,11 @@ def _given(recorded: Mapping[str, Any]) -> dict[str, Any]:
         own = tables[section].pop("settings", {})
         tables[section] |= own
     others = {
-        device: {
+        number: {
             **row["settings"],
             **{k: v for k, v in row.items() if k != "settings" and v is not None},
         }
-        for device, row in recorded.get("devices", {}).items()
+        for number, row in recorded.get("devices", {}).items()
     }
     return {**tables, "devices": others} if others else tables
 

@@ -22,15 +22,17 @@ SECTIONS: Mapping[str, tuple[str, str]] = {  # group → section of the settings
 
 def check_settings(settings: Settings, *, task: Any = None, strategy: Any = None) -> None:
     """Refuse a setting that was given and that the chosen plug-in does not take."""
-    for group, given in ((plugins.TASKS, task), (plugins.STRATEGIES, strategy)):
+    for group, plugin_object in ((plugins.TASKS, task), (plugins.STRATEGIES, strategy)):
         section, key = SECTIONS[group]
         kind = getattr(getattr(settings, section), key)
-        if kind == config.AUTO and given is None:
+        if kind == config.AUTO and plugin_object is None:
             continue  # the model tells; its settings are checked then
-        known = [] if given is not None else plugins.fields_of(plugins.find(group, kind))
+        known = [] if plugin_object is not None else plugins.fields_of(plugins.find(group, kind))
         name = f"{plugins.NAMES[group]} {kind!r}"
-        if given is not None:
-            name = f"{type(given).__name__}, an object whose fields are set where it is made"
+        if plugin_object is not None:
+            name = (
+                f"{type(plugin_object).__name__}, an object whose fields are set where it is made"
+            )
         refuse_unused(settings, group, section, known=known, name=name)
     for code in (*settings.quantize.transforms, *settings.search.treatments):
         if code != BIAS_CORRECTION:

@@ -23,7 +23,7 @@ from seqto.transforms.variants import BASE, MODEL_FILE
 
 def model_identity(fetched: Fetched) -> Json:
     proto = fetched.load()
-    license_id = license_of(proto, fetched.origin)
+    license_text = license_of(proto, fetched.origin)
     return {
         "name": fetched.name,
         "path": fetched.path,
@@ -31,7 +31,7 @@ def model_identity(fetched: Fetched) -> Json:
         "size_bytes": fetched.size_bytes(),
         "opset": model_files.opset_of(proto),
         "origin": dict(fetched.origin),
-        **({"license": license_id} if license_id else {}),
+        **({"license": license_text} if license_text else {}),
     }
 
 

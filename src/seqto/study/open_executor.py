@@ -76,11 +76,11 @@ def open_cluster(settings: Settings) -> RayCluster:
 
 def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, LocalFiles]:
     """Return the set-up of a worker: files by hash and relative name, device, task."""
-    given = [Path(path).resolve() for path in setup.fetched.files]
+    originals = [Path(path).resolve() for path in setup.fetched.files]
     # the user's own files stay where they are and stand under these names
     named: dict[str, Path] = {}
     beside: list[Path] = []
-    for number, file in enumerate(given):
+    for number, file in enumerate(originals):
         folder = f"original-{number}" if number else "original"
         data = external_files(file)
         named |= {f"{folder}/{p.relative_to(file.parent).as_posix()}": p for p in (file, *data)}
@@ -89,7 +89,7 @@ def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, Lo
     judged, scored = workspace.judged, labelled_task(setup)
     samples = _relative(workspace.store.folder, workspace.folder)
     worker = WorkerSetup(
-        original=files.put(given[0]),
+        original=files.put(originals[0]),
         beside=tuple(files.put(p) for p in beside),
         samples=samples,
         device=setup.device_json,
@@ -101,7 +101,7 @@ def worker_setup(setup: RunSetup, workspace: Workspace) -> tuple[WorkerSetup, Lo
         sample_files=files.put_folder(samples),
         components={
             name: files.put(path)
-            for name, path in zip(setup.fetched.components, given, strict=False)
+            for name, path in zip(setup.fetched.components, originals, strict=False)
         },
         wiring=None if setup.wiring is None else setup.wiring.to_json(),
     )

@@ -91,14 +91,14 @@ def label_settings(settings: Settings) -> Json:
     return {k: v for k, v in settings.data.labelled.items() if k not in config.LABELLED_PATHS}
 
 
-def data_source(settings: Settings, fetched: Fetched, given: Any, *, task: Task) -> Data:
+def data_source(settings: Settings, fetched: Fetched, user_data: Any, *, task: Task) -> Data:
     chosen = data_kinds(settings)
     labels = _labels(settings, task)
-    if given is not None:
-        name = f"{type(given).__name__}, which is given as data"
-        known = ["labels"] if isinstance(given, str | Path) else []
+    if user_data is not None:
+        name = f"{type(user_data).__name__}, which is given as data"
+        known = ["labels"] if isinstance(user_data, str | Path) else []
         refuse_unused(settings, plugins.DATA, "data", known=known, name=name)
-        return _given_data(given, labels)
+        return _given_data(user_data, labels)
     if len(chosen) != 1:
         refuse_unused(settings, plugins.DATA, "data", known=["labels", *chosen], name="any source")
         what = "no data are given"
@@ -182,10 +182,10 @@ def _labels(settings: Settings, task: Task) -> str | None:
     return NO_LABELS
 
 
-def _given_data(given: Any, labels: str | None) -> Data:
-    if isinstance(given, Data):
-        return given
-    if isinstance(given, str | Path):
-        path = Path(given)
+def _given_data(user_data: Any, labels: str | None) -> Data:
+    if isinstance(user_data, Data):
+        return user_data
+    if isinstance(user_data, str | Path):
+        path = Path(user_data)
         return Pictures(path, labels) if path.is_dir() else Arrays(path)
-    return FromIterable(given)
+    return FromIterable(user_data)

@@ -88,7 +88,7 @@ class Clock:
             throughput=throughput[index] if throughput else None,
             batch=self.timing.batch,
             node=self._node,
-            extra=result.phases_ms[index] if result.phases_ms else {},
+            extra=result.figures[index] if result.figures else {},
         )
         if result.lengths is None or result.long_ms is None:
             return latency

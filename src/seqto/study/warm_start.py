@@ -186,8 +186,8 @@ def _probed_again(
     ranked = [pair for pair in ranked if damage[pair] > 0]
     if not ranked:
         return 1.0
-    places = np.unique(np.linspace(0, (len(ranked) - 1) * 0.6, CHECKED).round().astype(int))
-    pairs = [ranked[i] for i in places]
+    positions = np.unique(np.linspace(0, (len(ranked) - 1) * 0.6, CHECKED).round().astype(int))
+    pairs = [ranked[i] for i in positions]
     plans = tuple(float_model.with_schemes({name: scheme}) for name, scheme in pairs)
     trials = study.answer(Ask(plans, probe=True))
     logs = [

@@ -96,9 +96,9 @@ def without_background(scores: Numbers, settings: DecoderSettings) -> Numbers:
         raise ModelError(
             f"task.background = {settings.background} is no class: there are {scores.shape[-1]}"
         )
-    without_background = np.array(scores)
-    without_background[..., settings.background] = 0.0
-    return without_background
+    cleared = np.array(scores)
+    cleared[..., settings.background] = 0.0
+    return cleared
 
 
 def apply_activation(scores: Numbers, activation: str) -> Numbers:

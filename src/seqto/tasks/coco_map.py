@@ -110,10 +110,10 @@ class CocoScorer:
         except ImportError as error:
             raise ConfigError(f"mAP needs pycocotools: {EXTRA}") from error
         with contextlib.redirect_stdout(io.StringIO()):
-            given = COCO()
-            given.dataset = self._truth
-            given.createIndex()
-            evaluation = COCOeval(given, given.loadRes(results), "bbox")
+            truth = COCO()
+            truth.dataset = self._truth
+            truth.createIndex()
+            evaluation = COCOeval(truth, truth.loadRes(results), "bbox")
             # of the twelve figures of `summarize` two are wanted: objects of all sizes, 100 boxes
             evaluation.params.areaRng = evaluation.params.areaRng[:1]
             evaluation.params.areaRngLbl = evaluation.params.areaRngLbl[:1]

@@ -150,7 +150,7 @@ class Detection:
         """
         candidates = self._candidates(outputs)
         if candidates.classes is not None:
-            return self._places(candidates)
+            return self._corner_maps(candidates)
         rows = []
         for boxes, scores in zip(candidates.boxes, candidates.scores, strict=True):
             best = np.nan_to_num(scores).max(axis=1, initial=0.0)
@@ -180,17 +180,17 @@ class Detection:
         They come as answers do, or as one table of `box_labels` a picture. One class a picture, as
         folders of pictures have, says nothing about boxes: then there is no score.
         """
-        given = _given_boxes(labels)
-        return {} if given is None else coco_scores(answers, given)
+        truth = _given_boxes(labels)
+        return {} if truth is None else coco_scores(answers, truth)
 
     def scorer(
         self, answers: Answers, labels: Any
     ) -> Callable[[Values | None], Mapping[str, float]]:
         """Return a function that gives the scores of some pictures; for bootstraps."""
-        given = _given_boxes(labels)
-        if given is None:
+        truth = _given_boxes(labels)
+        if truth is None:
             return lambda _rows: {}
-        return CocoScorer(answers, given).scores
+        return CocoScorer(answers, truth).scores
 
     def example(self, reference: Answers, answers: Answers) -> Json:
         """Return the boxes of both models in one picture."""
@@ -255,7 +255,7 @@ class Detection:
         sides = np.array([width, height, width, height], dtype=np.float64)
         return np.asarray(np.clip(np.nan_to_num(boxes / sides), -1.0, 2.0))
 
-    def _places(self, candidates: Candidates) -> Floats:
+    def _corner_maps(self, candidates: Candidates) -> Floats:
         assert candidates.classes is not None
         rows = []
         for boxes, scores, classes in zip(

@@ -65,8 +65,8 @@ class MultiLabel:
 
     def example(self, reference: Answers, answers: Answers) -> Json:
         """Return the labels of one sample by both models."""
-        given = [np.nonzero(x.values["labels"][0])[0] for x in (reference, answers)]
-        words = [", ".join(f"label {k}" for k in labels[:40]) or "no label" for labels in given]
+        by_model = [np.nonzero(x.values["labels"][0])[0] for x in (reference, answers)]
+        words = [", ".join(f"label {k}" for k in labels[:40]) or "no label" for labels in by_model]
         return text_example(*words)
 
     def scores(self, answers: Answers, labels: Any) -> Mapping[str, float]:
@@ -78,13 +78,13 @@ class MultiLabel:
                 "give a row of 0 and 1 for each sample"
             )
         right = (predicted & labelled).sum(axis=0).astype(np.float64)
-        given = predicted.sum(axis=0) + labelled.sum(axis=0)
-        there = given > 0
+        counts = predicted.sum(axis=0) + labelled.sum(axis=0)
+        there = counts > 0
         if not there.any():
             return {}
         return {
-            "micro_F1": float(2 * right.sum() / given.sum()),
-            "macro_F1": float((2 * right[there] / given[there]).mean()),
+            "micro_F1": float(2 * right.sum() / counts.sum()),
+            "macro_F1": float((2 * right[there] / counts[there]).mean()),
         }
 
     def _scores(self, outputs: Outputs) -> Values:

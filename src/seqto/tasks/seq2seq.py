@@ -109,7 +109,7 @@ class Seq2Seq:
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """Those that are asked for first, then those that cost nothing."""
+        """Scores that are asked for, then those that cost nothing."""
         asked = [_score_name(name) for name in _listed(self.score)]
         return tuple(dict.fromkeys((*asked, *text_scores.CHEAP)))
 

@@ -53,22 +53,24 @@ def check_device(
     json.dumps(device.describe())
     _expect_plugin(device)
     content = small_model() if model is None else model
-    given = dict(small_feeds(3) if feeds is None else feeds)
-    before = {k: v.copy() for k, v in given.items()}
+    samples = dict(small_feeds(3) if feeds is None else feeds)
+    before = {k: v.copy() for k, v in samples.items()}
     session = device.open(content, threads=1)
-    first, again = session.run(given), session.run(given)
-    rows = len(next(iter(given.values())))
+    first, again = session.run(samples), session.run(samples)
+    rows = len(next(iter(samples.values())))
     _expect(len(first) > 0, "at least one output")
     _expect(all(len(o) == rows for o in first), f"outputs with {rows} rows, as the input has")
     _expect(all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)), "equal repeats")
-    _expect(all(np.array_equal(before[k], given[k]) for k in given), "feeds that are not changed")
-    single = session.run({k: v[:1] for k, v in given.items()})
+    _expect(
+        all(np.array_equal(before[k], samples[k]) for k in samples), "feeds that are not changed"
+    )
+    single = session.run({k: v[:1] for k, v in samples.items()})
     close = all(np.allclose(a[:1], b, atol=1e-3) for a, b in zip(first, single, strict=True))
     _expect(close, "a batch to give what its rows give alone")
-    _expect(session.time_ms(given) > 0, "a time above zero")
+    _expect(session.time_ms(samples) > 0, "a time above zero")
     session.close()
     if model is None:
-        _expect_path_with_external_data(device, given, first)
+        _expect_path_with_external_data(device, samples, first)
     layer = Layer("conv", "Conv", ("conv",), ("x",), "b", 112, "cw", "cb")
     for code in ("fp32", "fp16", "weight-s8-channel", "static-s8-u8-channel", "dynamic-s8-tensor"):
         reason = device.refuses(layer, Scheme.parse(code))
@@ -76,7 +78,7 @@ def check_device(
     _expect(device.refuses(layer, FP32) is None, "fp32 not to be refused")
     for broken in (b"", b"no model at all", content[: len(content) // 2]):
         try:
-            device.open(broken).run(given)
+            device.open(broken).run(samples)
         except DeviceError as error:
             _expect(error.stage in STAGES, f"a stage among {STAGES}, not {error.stage!r}")
         else:
@@ -174,18 +176,18 @@ def check_strategy(strategy: Strategy, *, space: Space | None = None, seed: int 
     _expect(isinstance(strategy, Strategy), "the method `search` and the field `needs` of Strategy")
     _expect(all(isinstance(n, Need) for n in strategy.needs), "needs to be a set of Need")
     _expect_plugin(strategy)
-    given = small_space() if space is None else space
-    first_float = dataclasses.replace(given, fixed={given.layers[0].name: FP32})
+    searched = small_space() if space is None else space
+    first_float = dataclasses.replace(searched, fixed={searched.layers[0].name: FP32})
     first_float = dataclasses.replace(
-        first_float, menu={**given.menu, given.layers[0].name: (FP32,)}
+        first_float, menu={**searched.menu, searched.layers[0].name: (FP32,)}
     )
-    first = _asked(strategy, given, seed=seed)
+    first = _asked(strategy, searched, seed=seed)
     _expect(bool(first), "at least one plan to be asked for")
-    _expect(first == _asked(strategy, given, seed=seed), "the same plans for the same seed")
+    _expect(first == _asked(strategy, searched, seed=seed), "the same plans for the same seed")
     for plan in _asked(strategy, first_float, seed=seed):
-        name = given.layers[0].name
+        name = searched.layers[0].name
         _expect(plan.scheme_of(name).kind == "fp32", f"{name!r} to stay float as the user says")
-    _asked(strategy, given, seed=seed, failing=True)
+    _asked(strategy, searched, seed=seed, failing=True)
 
 
 def _asked(strategy: Strategy, space: Space, *, seed: int, failing: bool = False) -> list[Plan]:

@@ -25,7 +25,7 @@ class Affine:
     name: str  # of the node that scales
     output: str  # the tensor behind scale and shift
     outputs: int  # channels
-    places: tuple[tuple[str, int], ...]  # (node, input) of the constants that take factors up
+    constants: tuple[tuple[str, int], ...]  # (node, input) of the constants that take factors up
     op_type: ClassVar[str] = "Affine"
 
 
@@ -47,27 +47,26 @@ def _affine(draft: EditableModel, node: Any) -> Affine | None:
     shape = draft.shapes.get(node.input[1 - index], ())
     if channels is None or not shape or shape[-1] != channels:
         return None
-    places = [(node.name, index)]
+    constants = [(node.name, index)]
     output = node.output[0]
     readers = draft.readers.get(output, [])
     if len(readers) == 1 and readers[0].op_type == "Add" and output not in draft.public:
         shift = _constant_input(draft, readers[0])
         if shift is not None and _channels(draft, readers[0].input[shift]) == channels:
-            places.append((readers[0].name, shift))
+            constants.append((readers[0].name, shift))
             output = readers[0].output[0]
-    return Affine(node.name, output, channels, tuple(places))
+    return Affine(node.name, output, channels, tuple(constants))
 
 
 def _norm(draft: EditableModel, node: Any) -> Affine | None:
-    constants = [i for i, name in enumerate(node.input) if i in (1, 2) and name]
-    if 1 not in constants or any(node.input[i] not in draft.constants for i in constants):
+    inputs = [i for i, name in enumerate(node.input) if i in (1, 2) and name]
+    if 1 not in inputs or any(node.input[i] not in draft.constants for i in inputs):
         return None
     channels = _channels(draft, node.input[1])
     rank = len(draft.shapes.get(node.input[0], ()))
     if channels is None or attribute(node, "axis", -1) not in {-1, rank - 1}:
         return None
-    places = tuple((node.name, i) for i in constants)
-    return Affine(node.name, node.output[0], channels, places)
+    return Affine(node.name, node.output[0], channels, tuple((node.name, i) for i in inputs))
 
 
 def _constant_input(draft: EditableModel, node: Any) -> int | None:

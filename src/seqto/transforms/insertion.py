@@ -30,10 +30,10 @@ def insert_factors(draft: EditableModel, layers: Sequence[Weighted], factors: Fl
     index = 0
     product = draft.makers.get(first.input)
     if product is not None and product.op_type == "Mul" and _is_private(draft, first.input):
-        places = [i for i, x in enumerate(product.input) if _takes(draft, x, first)]
-        if places:
+        factors_at = [i for i, x in enumerate(product.input) if _takes(draft, x, first)]
+        if factors_at:
             node, beside = product, []
-            index = min(places, key=lambda i: _positions(draft, product.input[i]))
+            index = min(factors_at, key=lambda i: _positions(draft, product.input[i]))
     draft.insert_mul(
         node,
         index,

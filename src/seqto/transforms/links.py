@@ -225,16 +225,16 @@ def _reshaped(draft: EditableModel, node: Any) -> tuple[int | None, list[int]]:
     known = draft.shapes.get(node.output[0], ())
     rank = len(known) or None
     if name in draft.constants:
-        given = [int(d) for d in draft.array(name)]
-        rank = len(given)
+        target = [int(d) for d in draft.array(name)]
+        rank = len(target)
     else:
         maker = draft.makers.get(name)
         parts = list(maker.input) if maker is not None and maker.op_type == "Concat" else []
-        given = []
+        target = []
         for part in parts:
-            given += [int(d) for d in draft.array(part)] if part in draft.constants else [0]
-        rank = rank or (len(given) if given else None)
-    padded = [0] * (len(known) - len(given)) + given if rank == len(known) else given
+            target += [int(d) for d in draft.array(part)] if part in draft.constants else [0]
+        rank = rank or (len(target) if target else None)
+    padded = [0] * (len(known) - len(target)) + target if rank == len(known) else target
     if rank == len(known):
         padded = [d if d > 0 else k or 0 for d, k in zip(padded, known, strict=True)]
     dims: list[int] = []

@@ -65,17 +65,17 @@ def rescale(draft: EditableModel, link: Link, factors: Floats) -> None:
 def _scale_outputs(draft: EditableModel, link: Link, factors: Floats) -> None:
     layer = link.producer
     if isinstance(layer, Affine):
-        places = [(draft.nodes[name], index) for name, index in layer.places]
+        constants = [(draft.nodes[name], index) for name, index in layer.constants]
     else:
         values = draft.array(layer.weight)
         draft.put(layer.weight, values * _along(factors, values.ndim, layer.out_axis))
         node = draft.makers[layer.output]
-        places = [(node, 2)] if len(node.input) > 2 and node.input[2] else []
+        constants = [(node, 2)] if len(node.input) > 2 and node.input[2] else []
         for name in link.shifts:
             adding = draft.nodes[name]
             index = next(i for i, x in enumerate(adding.input) if x in draft.constants)
-            places.append((adding, index))
-    for owner, index in places:
+            constants.append((adding, index))
+    for owner, index in constants:
         name = draft.own_constant(owner, index)
         # a Gemm's bias may be one number for all channels: the product spreads it out
         draft.put(name, draft.array(name) * factors)

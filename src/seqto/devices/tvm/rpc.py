@@ -266,7 +266,7 @@ class Link:
     def release(self) -> None:
         """Count one user fewer.
 
-        Without users the place is free for others; our server stays warm.
+        Without users the connection is closed, so that others can use the device; our server stays.
         """
         self.users -= 1
         if self.users > 0:

@@ -125,13 +125,13 @@ def compare_here(
 ) -> float:
     model = None if wiring is None else load(prepared)
     feeds = model_feeds(SampleStore.open(samples), model, wiring).first(CALIBRATION, ROWS)
-    given: bytes | str = str(original[0])
+    float_model: bytes | str = str(original[0])
     if model is not None:
-        given = to_bytes(
+        float_model = to_bytes(
             merge({n: load(p) for n, p in zip(components_of(model), original, strict=True)})
         )
     # by its path: a large model has its weights in a file beside it
-    return same_answers(given, str(prepared), feeds)
+    return same_answers(float_model, str(prepared), feeds)
 
 
 def serve(_setup: Json) -> Callable[[Json, Channel], Json]:

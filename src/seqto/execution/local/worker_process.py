@@ -37,7 +37,7 @@ class Channel:
 
     @property
     def stopped(self) -> bool:
-        """Has main asked this job to stop? Does not wait."""
+        """Whether main has asked this job to stop. Does not wait."""
         while not self._stopped and self._pull():
             pass
         return self._stopped

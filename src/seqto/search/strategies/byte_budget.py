@@ -24,7 +24,10 @@ class _Step:
 
 
 def squeeze(model: NoiseModel, plan: Schemes, limit: float) -> Schemes | None:
-    """The plan with swaps of the same kind (static stays static), or None if they cannot do."""
+    """Return the plan with swaps of the same kind that bring it under the limit, None if none do.
+
+    Static layers stay static.
+    """
     need = model.prices(plan)[1] - limit
     if need <= 0:
         return dict(plan)
@@ -36,11 +39,11 @@ def squeeze(model: NoiseModel, plan: Schemes, limit: float) -> Schemes | None:
         steps.append(step)
     if not np.isfinite(noise[BINS]):
         return None
-    changed, place = dict(plan), BINS
+    changed, saved = dict(plan), BINS
     for step in reversed(steps):
-        if step.chosen[place] >= 0:
-            changed[step.layer] = step.options[int(step.chosen[place])]
-        place = int(step.before[place])
+        if step.chosen[saved] >= 0:
+            changed[step.layer] = step.options[int(step.chosen[saved])]
+        saved = int(step.before[saved])
     return changed
 
 
@@ -52,7 +55,7 @@ def _decide(
     *,
     bin_bytes: float,
 ) -> tuple[_Step, NDArray[np.float64]]:
-    """Best noise for every number of bins after this layer has been decided too."""
+    """Decide one layer; return also the least noise for every number of bins saved so far."""
     now = model.own(name, plan[name])
     options = tuple(
         s
@@ -70,7 +73,7 @@ def _decide(
             continue
         offered = noise + max(own[0] - now[0], 0.0)
         reached = np.minimum(have + bins, BINS)
-        # several places reach the last bin: the cheapest of them counts
+        # several counts reach the last bin: the cheapest of them counts
         ends = have[reached == BINS]
         last = ends[[int(np.argmin(offered[ends]))]]
         inner = have[reached < BINS]

@@ -64,7 +64,7 @@ def without(uniform: Schemes, names: Sequence[str]) -> Schemes:
 def _worst_alone(
     uniform: Schemes, float_model: Plan, ranked: Sequence[str], *, most: int
 ) -> Generator[Ask, Answers, tuple[list[str], float]]:
-    """The fewest of the worst layers that leave about the least damage when kept float."""
+    """Return the fewest of the worst layers that leave about the least damage if kept float."""
     counts = [1]
     while counts[-1] * 2 <= min(most, len(ranked) - 1):
         counts.append(counts[-1] * 2)
@@ -75,7 +75,7 @@ def _worst_alone(
 def _best_window(
     uniform: Schemes, float_model: Plan, names: Sequence[str], *, most: int
 ) -> Generator[Ask, Answers, tuple[list[str], float]]:
-    """The smallest window of neighbours whose layers leave about the least damage."""
+    """Return the smallest window of neighbours whose layers leave about the least damage."""
     width = max(2, min(most, -(-len(names) // WINDOWS)))
     starts = range(0, max(1, len(names) - width + 1), max(1, width // 2))
     windows = [list(names[i : i + width]) for i in [*starts, max(0, len(names) - width)]]
@@ -90,28 +90,29 @@ def _best_window(
         smaller = yield from damages(
             [float_model.with_schemes(without(uniform, part)) for part in parts]
         )
-        place = min(range(2), key=lambda i: smaller[i])
-        if smaller[place] > SAME * left:
+        side = min(range(2), key=lambda i: smaller[i])
+        if smaller[side] > SAME * left:
             break
-        window, left = parts[place], smaller[place]
+        window, left = parts[side], smaller[side]
     return window, left
 
 
 def _smallest(
     uniform: Schemes, float_model: Plan, groups: Sequence[list[str]]
 ) -> Generator[Ask, Answers, tuple[list[str], float]]:
+    """Return the first group that leaves at most twice the least damage, and that damage."""
     losses = yield from damages(
         [float_model.with_schemes(without(uniform, group)) for group in groups]
     )
     enough = 2 * min(losses)
-    place = next(i for i, damage in enumerate(losses) if damage <= enough)
-    return groups[place], losses[place]
+    first = next(i for i, damage in enumerate(losses) if damage <= enough)
+    return groups[first], losses[first]
 
 
 def _needed(
     uniform: Schemes, float_model: Plan, kept_float: Sequence[str], *, left: float
 ) -> Generator[Ask, Answers, list[str]]:
-    """Those whose quantization alone, in the plan that keeps the others float, does harm."""
+    """Return the layers that do harm when only the others are kept float."""
     if len(kept_float) == 1:
         return list(kept_float)
     losses = yield from damages(

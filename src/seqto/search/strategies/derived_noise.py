@@ -62,7 +62,10 @@ def _references(space: Space, layer: str) -> dict[Class, Scheme]:
 
 
 def _class_of(scheme: Scheme, *, exact: bool, bits: int = 0) -> Class:
-    """Where products saturate, weights that cannot are a class of their own."""
+    """Return the class whose noise a scheme's is derived from.
+
+    Where products saturate, weights that cannot are a class of their own.
+    """
     weight = scheme.weight
     if (bits or (weight.bits if weight else 0)) == 4:
         return _FOUR_BITS

@@ -71,14 +71,14 @@ class Evolve:
         return algorithm
 
     def _population(self, space: Space, known: Sequence[Trial], *, seed: int) -> NDArray[np.int64]:
-        """The best known plans, filled up with mutants of them."""
+        """Return the best known plans, filled up with mutants of them."""
         rng = np.random.default_rng(seed)
         good = sorted((t for t in known if t.error is None), key=damage_of)[: self.population]
         rows = [_encoded(space, t.plan) for t in good] or [_encoded(space, Plan())]
         while len(rows) < self.population:
             row = rows[int(rng.integers(len(rows)))].copy()
-            place = int(rng.integers(len(row)))
-            row[place] = int(rng.integers(len(space.menu[space.layers[place].name])))
+            layer = int(rng.integers(len(row)))
+            row[layer] = int(rng.integers(len(space.menu[space.layers[layer].name])))
             rows.append(row)
         return np.array(rows[: self.population])
 
@@ -124,7 +124,7 @@ def _decoded(space: Space, row: Sequence[int], float_model: Plan) -> Plan:
 
 
 def _step_mutation(limits: NDArray[np.int64]) -> Any:
-    """Each layer's choice is redrawn with probability 1/layers."""
+    """Return a mutation that redraws each layer's choice with probability 1/layers."""
     from pymoo.core.mutation import Mutation
 
     class Redraw(Mutation):  # type: ignore[misc]

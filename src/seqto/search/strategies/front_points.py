@@ -25,12 +25,12 @@ def is_hopeless(trial: Trial) -> bool:
 
 
 def hopeless_damage(trials: Iterable[Trial]) -> float:
-    """The smallest damage at which a known trial loses too much to be useful."""
+    """Return the smallest damage at which a known trial loses too much to be useful."""
     return min((damage_of(t) for t in trials if is_hopeless(t)), default=np.inf)
 
 
 def harmless_damage(trials: Iterable[Trial]) -> float:
-    """Damage below this changes no answer among so few samples: less of it buys nothing."""
+    """Return the damage below which no answer changes among so few samples: less buys nothing."""
     known = [t for t in trials if t.loss is not None]
     curve = loss_curve(known)
     samples = max((t.loss.samples for t in known if t.loss), default=1)
@@ -38,11 +38,12 @@ def harmless_damage(trials: Iterable[Trial]) -> float:
 
 
 def clamp_damage(point: tuple[float, ...], floor: float) -> tuple[float, ...]:
+    """Return the point with at least the damage of `floor`."""
     return (max(point[0], floor), *point[1:])
 
 
 def spread_points(points: Sequence[Sequence[float]], count: int) -> list[int]:
-    """Up to `count` points that lie far from each other: the extremes first, then the farthest."""
+    """Return up to `count` points far from each other: extremes first, then the farthest."""
     if len(points) <= count:
         return list(range(len(points)))
     table = np.array(points, dtype=float)

@@ -61,7 +61,7 @@ from seqto.search.strategies.noise_model import (
     fit,
 )
 from seqto.search.strategies.probing import probe
-from seqto.search.strategies.size_plans import Named, as_small_as_int8, between_sizes
+from seqto.search.strategies.size_plans import Named, gap_limits, int8_limit, plans_within
 from seqto.search.strategies.targets import (
     damage_of,
     measured_trials,
@@ -109,7 +109,7 @@ class Frontier:
 
     @property
     def expected_trials(self) -> int:
-        """About as many trials as a search takes: uniform plans, the front's, rounds, the rest."""
+        """Estimate of a search's trials: uniform plans, the predicted front, rounds, last plans."""
         return UNIFORM + self.confirm + (self.rounds + 1) * self.refine
 
     @property
@@ -118,17 +118,17 @@ class Frontier:
 
     def search(self, space: Space, *, seed: int) -> Generator[Ask, Answers, None]:
         known: dict[str, Trial] = {}
-        kept = yield from self._kept_float(space, known)
-        float_model = yield from self._choose_float_model(space, known, kept)
+        kept_float = yield from self._kept_float(space, known)
+        float_model = yield from self._choose_float_model(space, known, kept_float)
         prior = space.prior or Prior()
         good = [(plan, f"of the earlier run {i + 1}") for i, plan in enumerate(prior.plans)]
         yield from self._run(good, known)
-        plans = anchors(space, float_model, timed=self.timed, kept_float=kept)
+        plans = anchors(space, float_model, timed=self.timed, kept_float=kept_float)
         yield from self._run(plans, known)
         damage = yield from probe(
             space,
             float_model,
-            uniform_damage=least_damage(known, space, kept),
+            uniform_damage=least_damage(known, space, kept_float),
             known=prior.damage if prior.float_model == float_model else {},
         )
         profiled = with_anchor_scale(fit(space, damage), known.values(), float_model)
@@ -137,9 +137,11 @@ class Frontier:
         chosen = self._spread(model, [float_model.with_schemes(p) for p in swept], known)
         named = [(p, f"swept {i + 1}") for i, p in enumerate(chosen)]
         # what is as small as plain int8 comes first: most users look for such a plan
-        small = as_small_as_int8(model, swept, known, float_model, timed=self.timed)
+        limits = int8_limit(space, known)
+        small = plans_within(limits, model, swept, known, float_model, timed=self.timed)
         yield from self._run([*small, *named], known, model)
-        squeezed = between_sizes(model, swept, known, float_model, timed=self.timed)
+        limits = gap_limits(known)
+        squeezed = plans_within(limits, model, swept, known, float_model, timed=self.timed)
         yield from self._run(squeezed[: max(0, self.refine - len(small))], known, model)
         for number in range(self.rounds):
             model = with_fitted_latency(profiled, known.values())
@@ -156,13 +158,13 @@ class Frontier:
     def _targets(
         self, model: NoiseModel, known: Mapping[str, Trial], float_model: Plan
     ) -> list[tuple[Plan, str]]:
-        """Plans for what the user asks for: a goal's region first, then the usual picks."""
+        """Return plans for the region of a goal, where there is one, then for the usual picks."""
         usual = target_plans(model, known, float_model, tolerance=self.tolerance, timed=self.timed)
         goal = self.goal
         if goal is None or not is_planned_for(goal):
             return usual
-        wanted = goal_plans(goal, model, known, float_model, objectives=self.objectives)
-        return [*wanted, *usual][: self.refine]
+        for_goal = goal_plans(goal, model, known, float_model, objectives=self.objectives)
+        return [*for_goal, *usual][: self.refine]
 
     def _run(
         self,
@@ -200,14 +202,14 @@ class Frontier:
         return (yield from culprits(space.layers, plain, Plan()))
 
     def _choose_float_model(
-        self, space: Space, known: dict[str, Trial], kept: Sequence[str]
+        self, space: Space, known: dict[str, Trial], kept_float: Sequence[str]
     ) -> Generator[Ask, Answers, Plan]:
         """Return the transforms that leave the good uniform plan the least damage.
 
         They are a plan without schemes. All are compared with plain rounding: only what wins is
         worth rounding for the output.
         """
-        base = Plan.of(without(plain_uniform(space), kept))
+        base = Plan.of(without(plain_uniform(space), kept_float))
         options = [Plan.of({}, t) for t in space.transforms if t]
         corrected = [dataclasses.replace(p, correct_bias=True) for p in [Plan(), *options]]
         if not has_bias(space, base.as_dict()):
@@ -215,7 +217,7 @@ class Frontier:
         chosen = space.prior.float_model if space.prior is not None else None
         if chosen is not None:  # an earlier run has compared them
             options, corrected = [chosen], []
-        note = f"good uniform, {len(kept)} float" if kept else "good uniform"
+        note = f"good uniform, {len(kept_float)} float" if kept_float else "good uniform"
         plans = [
             (p.with_schemes(base.as_dict()), f"{note}, {' + '.join(p.transform_codes)}")
             for p in dict.fromkeys([*options, *corrected])
@@ -229,7 +231,7 @@ class Frontier:
     # ----------------------------------------------------------------------------------- sweeps
 
     def _sweeps(self, model: NoiseModel) -> list[Schemes]:
-        """Plans for many exchange rates between noise, bytes and milliseconds."""
+        """Return plans for many exchange rates between noise, bytes and milliseconds."""
         space = model.space
         start = {x.name: space.menu[x.name][0] for x in space.layers}
         _, all_bytes, all_ms = model.prices(start)
@@ -250,35 +252,34 @@ class Frontier:
     def _spread(
         self, model: NoiseModel, plans: Iterable[Plan], known: Mapping[str, Trial]
     ) -> list[Plan]:
-        """The predicted front without the hopeless, thinned to plans that lie apart."""
+        """Return the predicted front without the hopeless, thinned to plans that lie apart."""
         unique = {p.key: p for p in plans if p.key not in known}
         fresh = list(unique.values())
         floor = harmless_damage(known.values())
         prices = [clamp_damage(model.prices(scheme_by_layer(model.space, p)), floor) for p in fresh]
         limit = hopeless_damage(known.values())
-        kept = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
-        kept = self._near_goal(model, kept, prices, known)
-        points = [price_point(prices[i], timed=self.timed) for i in kept]
-        kept = [kept[i] for i in front(points)] if points else []
+        useful = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
+        useful = self._near_goal(model, useful, prices, known)
+        points = [price_point(prices[i], timed=self.timed) for i in useful]
+        best = [useful[i] for i in front(points)] if points else []
         chosen = spread_points(
-            [price_point(prices[i], timed=self.timed) for i in kept], self.confirm
+            [price_point(prices[i], timed=self.timed) for i in best], self.confirm
         )
-        return [fresh[kept[i]] for i in chosen]  # extremes first, then what lies farthest
+        return [fresh[best[i]] for i in chosen]  # extremes first, then what lies farthest
 
     def _near_goal(
         self,
         model: NoiseModel,
-        kept: list[int],
+        candidates: list[int],
         prices: Sequence[Sequence[float]],
         known: Mapping[str, Trial],
     ) -> list[int]:
-        """Those in or near the region that a goal's bounds of bytes and time leave, if any are."""
+        """Return the candidates near the region that a goal's bounds leave; all where none is."""
         goal, trials = self.goal, measured_trials(known)
         if goal is None or not is_planned_for(goal) or not trials:
-            return kept
+            return candidates
         region = region_of(goal, model, trials)
-        near = [i for i in kept if region.excess(prices[i]) <= NEAR]
-        return near or kept
+        return [i for i in candidates if region.excess(prices[i]) <= NEAR] or candidates
 
 
 # ------------------------------------------------------------------------------------ small tools
@@ -310,9 +311,9 @@ def with_anchor_scale(model: NoiseModel, trials: Iterable[Trial], float_model: P
     return dataclasses.replace(model, weight=weight)
 
 
-def least_damage(known: Mapping[str, Trial], space: Space, kept: Sequence[str]) -> float:
-    """Damage of the uniform plan that the search starts from, under its best transform."""
-    schemes = Plan.of(without(plain_uniform(space), kept)).schemes
+def least_damage(known: Mapping[str, Trial], space: Space, kept_float: Sequence[str]) -> float:
+    """Return the damage of the uniform plan to start from, under its best transform."""
+    schemes = Plan.of(without(plain_uniform(space), kept_float)).schemes
     return min(damage_of(t) for t in known.values() if t.plan.schemes == schemes)
 
 
@@ -324,9 +325,9 @@ def even_parts(plans: Sequence[Named], size: int) -> list[Sequence[Named]]:
 
 
 def quick_plans(space: Space) -> list[tuple[Plan, str]]:
-    """Plans that need neither probes nor rounding for the output, and lie apart in size and loss.
+    """Return plans that need neither probes nor rounding for the output.
 
-    Weights stored in half, and in eight bits with float kernels.
+    Weights stored in half, and in eight bits with float kernels: far apart in size and loss.
     """
     plans = []
     for scheme in (FP16, WeightOnly(S8)):

@@ -49,7 +49,7 @@ class Region:
     time: float = math.inf
 
     def excess(self, prices: Sequence[float]) -> float:
-        """By how much of the limits a plan misses them; 0 where it keeps all."""
+        """Return by what share of the limits a plan misses them; 0 where it keeps all."""
         limits = (self.noise, self.size, self.time)
         over = (p / limit - 1 for p, limit in zip(prices, limits, strict=True) if limit > 0)
         return math.hypot(*(max(0.0, x) for x in over))
@@ -116,7 +116,7 @@ def goal_plans(
 
 
 def free_axes(goal: Goal, objectives: Sequence[str]) -> tuple[int, ...]:
-    """Return what is to be made small: what is wanted, else what is not bounded."""
+    """Return the prices to minimise: that of `goal.want`, else those that are not bounded."""
     if goal.want is not None:
         return (AXES[goal.want],)
     bounded = {AXES.get(b.figure.objective) for b in goal.bounds}
@@ -125,7 +125,7 @@ def free_axes(goal: Goal, objectives: Sequence[str]) -> tuple[int, ...]:
 
 
 def _candidates(model: NoiseModel, region: Region) -> list[Schemes]:
-    """Plans along the whole trade-off, squeezed under the byte limit where they can be."""
+    """Return plans along the whole trade-off, squeezed under the byte limit where they can be."""
     start = float_plan(model)
     _, all_bytes, all_ms = model.prices(start)
     unique: dict[str, Schemes] = {}
@@ -153,5 +153,5 @@ def _best(
     chosen = [inside[i] for i in front(points)]
     # of a long front the ends and the middle; ties go to less noise
     chosen.sort(key=lambda pair: ([pair[0][a] for a in axes], pair[0][0]))
-    places = np.unique(np.linspace(0, len(chosen) - 1, MOST).round().astype(int))
-    return [chosen[i][1] for i in places]
+    positions = np.unique(np.linspace(0, len(chosen) - 1, MOST).round().astype(int))
+    return [chosen[i][1] for i in positions]

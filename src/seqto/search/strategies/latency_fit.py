@@ -35,7 +35,7 @@ CHANGE_SHARE = 0.5  # of a layer's mean time: what a change between layouts may 
 
 
 def float_ms(space: Space) -> float:
-    """The profiled time of the float model."""
+    """Return the profiled milliseconds of the float model."""
     return sum(space.latency_of.get((x.name, FP32), 0.0) for x in space.layers)
 
 
@@ -63,7 +63,7 @@ def _predicted(model: NoiseModel, plan: Plan) -> float:
 
 
 def with_fitted_latency(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:
-    """The model with times that agree with the trials; `model` has those of the profile."""
+    """Return the model with times that agree with the trials; `model` has those of the profile."""
     space = model.space
     whole = float_ms(space)
     timed = [t for t in trials if t.latency is not None and _is_priced(space, t.plan)]
@@ -79,7 +79,7 @@ def with_fitted_latency(model: NoiseModel, trials: Iterable[Trial]) -> NoiseMode
     usual = np.array([*[1.0] * len(free), 1.0, 0.0])
     mean_layer = whole / max(1, len(space.layers))
     spread = np.array([*[FACTOR_ERROR] * len(free), 1.0, CHANGE_SHARE * mean_layer])
-    fitted = _near(matrix / RATIO_ERROR, known / RATIO_ERROR, usual, spread)
+    fitted = _regularised_fit(matrix / RATIO_ERROR, known / RATIO_ERROR, usual, spread)
     factor = {FLOAT_KERNEL: 1.0, **dict(zip(free, fitted, strict=False))}
     per_ms, per_change = float(fitted[-2]), float(fitted[-1])
     return dataclasses.replace(
@@ -97,7 +97,7 @@ def _is_priced(space: Space, plan: Plan) -> bool:
 
 
 def _features(model: NoiseModel, plan: Plan, kernels: Sequence[Kernel]) -> list[float]:
-    """Milliseconds by kernel, milliseconds of changes, and how many changes there are."""
+    """Return milliseconds by kernel, milliseconds of changes, and the number of changes."""
     space = model.space
     schemes = scheme_by_layer(space, plan)
     spent = dict.fromkeys(kernels, 0.0)
@@ -108,13 +108,13 @@ def _features(model: NoiseModel, plan: Plan, kernels: Sequence[Kernel]) -> list[
     return [*spent.values(), changing, float(sum(changes.values()))]
 
 
-def _near(
+def _regularised_fit(
     matrix: NDArray[np.float64],
     right: NDArray[np.float64],
     usual: NDArray[np.float64],
     spread: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Least squares with x ≥ 0, held near what is usual."""
+    """Solve least squares with x ≥ 0, held near the usual values by a ridge of width `spread`."""
     from scipy.optimize import nnls
 
     stacked = np.vstack([matrix, np.diag(1.0 / spread)])

@@ -29,7 +29,7 @@ BUNDLES = (1, 2, 4, 8, 16, 32)  # swaps that a neighbour of a trial differs by
 def neighbours(
     model: NoiseModel, known: Mapping[str, Trial], *, count: int, timed: bool
 ) -> list[tuple[Plan, str]]:
-    """Changes to front plans that should give points no known trial dominates."""
+    """Return changes of front plans that should give points which no known trial dominates."""
     trials = [t for t in known.values() if t.error is None and EVALUATION in t.measurements]
     floor = harmless_damage(trials)
     measured = [clamp_damage(_measured(model, t, timed=timed), floor) for t in trials]
@@ -53,7 +53,7 @@ def neighbours(
 
 
 def _measured(model: NoiseModel, trial: Trial, *, timed: bool) -> tuple[float, ...]:
-    """Damage, bytes and milliseconds of a trial, as if the machine were always as fast."""
+    """Return damage, bytes and milliseconds of a trial, as if the machine were always as fast."""
     time = trial.latency.ratio * float_ms(model.space) if trial.latency else 1e9
     point = (damage_of(trial), float(trial.size_bytes), time)
     return point if timed else point[:2]
@@ -62,7 +62,7 @@ def _measured(model: NoiseModel, trial: Trial, *, timed: bool) -> tuple[float, .
 def _moves(
     model: NoiseModel, trial: Trial, *, timed: bool
 ) -> Iterable[tuple[Plan, str, tuple[float, float, float]]]:
-    """Bundles of 1, 2, 4, … swaps, best exchange rate first, in each direction."""
+    """Yield bundles of 1, 2, 4, … swaps, best exchange rate first, in each direction."""
     space = model.space
     plan = scheme_by_layer(space, trial.plan)
     now = model.prices(plan)
@@ -90,7 +90,7 @@ def _moves(
 
 
 def _swaps(model: NoiseModel, plan: Schemes, *, pays: int, gains: int) -> list[tuple[str, Scheme]]:
-    """One swap a layer that lowers price `gains`, cheapest in price `pays` first."""
+    """Return one swap a layer that lowers price `gains`, cheapest in price `pays` first."""
     swaps = []
     for layer in model.space.layers:
         best = None

@@ -56,7 +56,7 @@ class NoiseModel:
     producer: Mapping[str, str]
 
     def prices(self, plan: Mapping[str, Scheme]) -> Prices:
-        """(noise, bytes, ms) of a whole plan."""
+        """Return (noise, bytes, ms) of a whole plan."""
         noise = size = time = 0.0
         for name, scheme in plan.items():
             own = self.own(name, scheme)
@@ -67,7 +67,7 @@ class NoiseModel:
         return noise, size, time
 
     def swap(self, plan: Schemes, layer: Layer, scheme: Scheme) -> Prices:
-        """By how much noise, bytes and ms grow when one layer changes; the plan is left as is."""
+        """Return how much noise, bytes and ms grow when one layer changes; the plan stays."""
         old = plan[layer.name]
         before = self._local(plan, layer)
         plan[layer.name] = scheme
@@ -253,14 +253,14 @@ def fit(space: Space, damage: Mapping[tuple[str, Scheme], float]) -> NoiseModel:
     rounding = {x.name: _rounding_noise(x, space, damage) for x in space.layers}
     rows, right = [], []
     for layer in space.layers:
-        seen = [damage[k] for k in damage if k[0] == layer.name and _is_plain_static(k[1])]
-        if not seen:
+        probed = [damage[k] for k in damage if k[0] == layer.name and _is_plain_static(k[1])]
+        if not probed:
             continue
         row = np.zeros(len(tensors))
         for tensor in {*layer.inputs, layer.output}:
             row[index[tensor]] = 1.0
         rows.append(row)
-        right.append(max(0.0, min(seen) - rounding[layer.name]))
+        right.append(max(0.0, min(probed) - rounding[layer.name]))
     noise = _non_negative(np.array(rows), np.array(right)) if rows else np.zeros(len(tensors))
     noise_of = {t: float(noise[i]) for t, i in index.items()}
     weight: dict[tuple[str, Scheme], float] = {}
@@ -309,7 +309,7 @@ def _has_four_bits(scheme: Scheme) -> bool:
 def _rounding_noise(
     layer: Layer, space: Space, damage: Mapping[tuple[str, Scheme], float]
 ) -> float:
-    """Damage of eight-bit weights alone, from the weight-only probe."""
+    """Return the damage of eight-bit weights alone, from the weight-only probe."""
     for scheme in space.menu[layer.name]:
         eight_bits = isinstance(scheme, WeightOnly) and scheme.weight is S8
         if eight_bits and (layer.name, scheme) in damage:
@@ -318,7 +318,7 @@ def _rounding_noise(
 
 
 def _non_negative(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Least squares with x ≥ 0 and a little ridge, relative to each equation's size.
+    """Solve least squares with x ≥ 0 and a little ridge.
 
     Each equation is weighted by 1/size, since damage spans four decades.
     """

@@ -48,7 +48,7 @@ def probe(
 
     `known` are those that an earlier run has probed.
     """
-    families = _wanted(space)
+    families = _families_to_probe(space)
     damage_by_choice: Damages = {p: known[p] for f in families for p in f.items() if p in known}
     left = [{n: s for n, s in f.items() if (n, s) not in damage_by_choice} for f in families]
     few = sum(len(family) for family in left) <= MOST_SINGLE
@@ -84,11 +84,11 @@ def _hardly_hurts(family: Mapping[str, Scheme]) -> bool:
 
 def damages(plans: Sequence[Plan]) -> Generator[Ask, Answers, list[float]]:
     """Return the damage of plans on few samples."""
-    damages: list[float] = []
+    measured: list[float] = []
     for start in range(0, len(plans), PROBE_BATCH):
         trials = yield Ask(tuple(plans[start : start + PROBE_BATCH]), probe=True)
-        damages += [damage_of(trial) for trial in trials]
-    return damages
+        measured += [damage_of(trial) for trial in trials]
+    return measured
 
 
 def probe_groups(
@@ -153,8 +153,8 @@ def _parts(group: list[str]) -> list[list[str]]:
     return [group[i : i + size] for i in range(0, len(group), size)]
 
 
-def _wanted(space: Space) -> list[dict[str, Scheme]]:
-    """Layer → scheme for each family of schemes that must be probed, the uniform plan's first.
+def _families_to_probe(space: Space) -> list[dict[str, Scheme]]:
+    """Return layer → scheme for each family of schemes to probe, the uniform plan's first.
 
     Half precision is exact enough not to be asked.
     """

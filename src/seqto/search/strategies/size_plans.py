@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
+from seqto.search.space import Space
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.front_points import hopeless_damage, price_point, spread_points
 from seqto.search.strategies.noise_model import NoiseModel, Schemes
@@ -26,34 +27,18 @@ Named = tuple[Plan, str]  # a plan and what it is called
 GAPS = 3  # of the measured front that are filled
 
 
-def as_small_as_int8(
-    model: NoiseModel,
-    plans: Sequence[Schemes],
-    known: Mapping[str, Trial],
-    float_model: Plan,
-    *,
-    timed: bool,
-) -> list[Named]:
-    """Plans just under the bytes of the fully quantized model, made from other plans."""
-    limits = {"as small as int8": 0.999 * byte_limit(model.space, known)}
-    return _under_limits(limits, model, plans, known, float_model, timed=timed)
+def int8_limit(space: Space, known: Mapping[str, Trial]) -> dict[str, float]:
+    """Return a byte limit just under the fully quantized model, by its name."""
+    return {"as small as int8": 0.999 * byte_limit(space, known)}
 
 
-def between_sizes(
-    model: NoiseModel,
-    plans: Sequence[Schemes],
-    known: Mapping[str, Trial],
-    float_model: Plan,
-    *,
-    timed: bool,
-) -> list[Named]:
-    """Plans for the widest gaps of the measured front, made from other plans."""
+def gap_limits(known: Mapping[str, Trial]) -> dict[str, float]:
+    """Return byte limits in the widest gaps of the measured front, by name."""
     gaps = _gaps(measured_trials(known))
-    limits = {f"{(low + high) / 2e6:.2f} MB": (low + high) / 2 for low, high in gaps}
-    return _under_limits(limits, model, plans, known, float_model, timed=timed)
+    return {f"{(low + high) / 2e6:.2f} MB": (low + high) / 2 for low, high in gaps}
 
 
-def _under_limits(
+def plans_within(
     limits: Mapping[str, float],
     model: NoiseModel,
     plans: Sequence[Schemes],
@@ -62,7 +47,7 @@ def _under_limits(
     *,
     timed: bool,
 ) -> list[Named]:
-    """Plans within limits of the file's bytes, which have names."""
+    """Return new plans within each of the byte limits, squeezed from other plans."""
     measured = measured_trials(known)
     if not measured:
         return []
@@ -78,20 +63,20 @@ def _under_limits(
 def _squeeze_to(
     model: NoiseModel, plans: Sequence[Schemes], limit: float, *, timed: bool
 ) -> list[Schemes]:
-    """Up to three plans within the limit that are good in noise, and in time."""
+    """Return up to three plans within the limit that are good in noise, and in time."""
     unique = {Plan.of(p).key: p for p in plans}
     squeezed = [squeeze(model, p, limit) for p in unique.values() if model.prices(p)[1] > limit]
     fitting = [p for p in squeezed if p is not None]
     if not fitting:
         return []
     points = [price_point(model.prices(p), timed=timed) for p in fitting]
-    kept = front([(p[0], *p[2:]) for p in points])
-    chosen = spread_points([(points[i][0], *points[i][2:]) for i in kept], 3 if timed else 1)
-    return [fitting[kept[i]] for i in chosen]
+    best = front([(p[0], *p[2:]) for p in points])
+    chosen = spread_points([(points[i][0], *points[i][2:]) for i in best], 3 if timed else 1)
+    return [fitting[best[i]] for i in chosen]
 
 
 def _gaps(trials: Sequence[Trial]) -> list[tuple[float, float]]:
-    """The widest steps in size between useful trials of the measured front."""
+    """Return the widest steps in size between useful trials of the measured front."""
     limit = hopeless_damage(trials)
     points = [(damage_of(t), float(t.size_bytes)) for t in trials if damage_of(t) < limit]
     sizes = sorted(points[i][1] for i in front(points)) if points else []

@@ -30,12 +30,7 @@ from seqto.records import EVALUATION
 from seqto.search.choices import type_may_saturate
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
-from seqto.search.strategies.noise_model import (
-    Descent,
-    NoiseModel,
-    Schemes,
-    is_static,
-)
+from seqto.search.strategies.noise_model import Descent, NoiseModel, Schemes, is_static
 from seqto.selection import recommend
 from seqto.selection.recommend import FAST_SIZE, loss_curve
 
@@ -84,7 +79,7 @@ def target_plans(
     tolerance: float,
     timed: bool,
 ) -> list[tuple[Plan, str]]:
-    """New plans, one for each target and level of loss that can be met."""
+    """Return new plans, one for each target and level of loss that can be met."""
     trials = measured_trials(known)
     curve = loss_curve(trials)
     if curve is None:
@@ -159,6 +154,7 @@ def _portable_only(model: NoiseModel) -> NoiseModel | None:
 
 
 def fast_target(full: float) -> Target:
+    """Return the target of the pick `fast`; `full`: bytes of the fully quantized model."""
     return Target("fast", FAST_SIZE * full, QUICK, 2)
 
 
@@ -168,7 +164,7 @@ def measured_trials(known: Mapping[str, Trial]) -> list[Trial]:
 
 
 def _least_noise(model: NoiseModel, limit: float) -> float:
-    """Of the plan that runs in float and is squeezed under the byte limit."""
+    """Return the noise of the plan that runs in float and is squeezed under the byte limit."""
     if math.isinf(limit):
         return 0.0
     clean = Descent(model, 1e-3 / max(limit, 1.0), 0.0).best_plan(float_plan(model))
@@ -191,19 +187,19 @@ def damage_allowed(model: NoiseModel, trials: Sequence[Trial], loss: float) -> f
 
 
 def optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> float:
-    """Measured over predicted damage, of the trials whose damage is nearest to the wanted one."""
+    """Return measured over predicted damage, the median of trials whose damage is nearest."""
     gaps = []
     for trial in trials:
         noise = model.prices(scheme_by_layer(model.space, trial.plan))[0]
         if noise > 0 and damage_of(trial) > 0:
             off = math.log(damage_of(trial) / noise)
             gaps.append((abs(math.log(damage_of(trial) / damage)), off))
-    near = [off for _, off in sorted(gaps)[:NEAR]]
-    return math.exp(float(np.median(near))) if near else 1.0
+    nearest = [off for _, off in sorted(gaps)[:NEAR]]
+    return math.exp(float(np.median(nearest))) if nearest else 1.0
 
 
 def meet(model: NoiseModel, target: Target, noise: float) -> Schemes | None:
-    """The plan that gains most of all mixes whose noise stays below the wanted one."""
+    """Return the plan that gains most with at most this noise, of all mixes; None if none does."""
     start = float_plan(model)
     _, all_bytes, all_ms = model.prices(start)
     best: tuple[float, Schemes] | None = None
@@ -261,7 +257,7 @@ def _fewest_bytes(model: NoiseModel, plan: Schemes) -> float:
 
 
 def byte_limit(space: Space, known: Mapping[str, Trial]) -> float:
-    """Bytes of the fully quantized model, the limit of the recommendations `drop_in` and `fast`."""
+    """Return the bytes of the fully quantized model, the limit of `drop_in` and `fast`."""
     full = known.get(space.fully_quantized.key)
     ran = full if full is not None and full.plan.schemes else None
     return recommend.byte_limit(ran, space.float_bytes)
@@ -274,8 +270,8 @@ def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:
 
 
 def damage_of(trial: Trial) -> float:
-    """Damage at the output; what failed is beyond all measure."""
-    seen = next(iter(trial.measurements.values()), None)
-    if trial.error is not None or seen is None or seen.damage is None:
+    """Return the damage at the output; that of a failed trial is beyond all measure."""
+    measurement = next(iter(trial.measurements.values()), None)
+    if trial.error is not None or measurement is None or measurement.damage is None:
         return 1e6
-    return seen.damage
+    return measurement.damage

@@ -22,11 +22,10 @@ WEIGHTLESS = StaticInt(None, U8)  # of layers without weights
 def anchors(
     space: Space, float_model: Plan, *, timed: bool = False, kept_float: Collection[str] = ()
 ) -> list[tuple[Plan, str]]:
-    """Plans that anybody would try first: the search must not miss them.
+    """Return plans that anybody would try first: the search must not miss them.
 
-    Layers of `kept_float` have no integers in any of them. With time among the
-    objectives, also one that tells what changing between floats and integers costs: every other
-    layer.
+    Layers of `kept_float` have no integers in any of them. With time among the objectives, one
+    more tells what changing between floats and integers costs: every other layer is static.
     """
     free = [x for x in space.layers if x.name not in kept_float]
 
@@ -53,7 +52,7 @@ def anchors(
 
 
 def _is_anchor(scheme: Scheme, space: Space) -> bool:
-    """Eight bits, and four in blocks: uniform plans of others are of no use to anybody.
+    """Return whether a uniform plan of a scheme may be of use: eight bits, or four in blocks.
 
     Dynamic ones are where n-bit kernels are too: in models with attention.
     """
@@ -80,11 +79,11 @@ def uniform_choice(space: Space, layer: Layer, scheme: Scheme) -> Scheme:
     Layers without weights follow a static plan.
     """
     menu = space.menu[layer.name]
-    wanted: list[Scheme | None] = [scheme]
+    alternatives: list[Scheme | None] = [scheme]
     if scheme.weight is P8:
         # depthwise kernels sum no pairs: s8. Other layers without p8: s7, one bit less.
-        wanted.append(with_weight(scheme, S8 if layer.depthwise else S7))
-    options = [s for w in wanted for s in menu if s.without_output_rounding() == w]
+        alternatives.append(with_weight(scheme, S8 if layer.depthwise else S7))
+    options = [s for one in alternatives for s in menu if s.without_output_rounding() == one]
     if not options and is_static(scheme):
         options = [s for s in menu if is_static(s)]
     if not options and (layer.storage or layer.table) and scheme.weight is not None:
@@ -93,7 +92,7 @@ def uniform_choice(space: Space, layer: Layer, scheme: Scheme) -> Scheme:
 
 
 def _stored_like(scheme: Scheme, menu: Sequence[Scheme]) -> list[Scheme]:
-    """Tables with as many bits as a scheme's weights, or else with eight."""
+    """Return choices of a table with as many bits as a scheme's weights, then those with eight."""
     assert scheme.weight is not None
     return [
         s
@@ -104,7 +103,7 @@ def _stored_like(scheme: Scheme, menu: Sequence[Scheme]) -> list[Scheme]:
 
 
 def good_uniform(space: Space) -> Schemes:
-    """Static, exact on CPUs that saturate: u8 weights, and s8 where kernels go by channel.
+    """Return a static plan that is exact on CPUs that saturate: u8, s8 for depthwise layers.
 
     Where products are added exactly: s8 weights, which have the faster kernels. Without
     static kernels to choose from: dynamic, n-bit or weight-only, eight bits.
@@ -131,7 +130,7 @@ def good_uniform(space: Space) -> Schemes:
 
 
 def plain_uniform(space: Space) -> Schemes:
-    """The good uniform plan with weights rounded to the nearest."""
+    """Return the good uniform plan with weights rounded to the nearest."""
     return {name: s.without_output_rounding() for name, s in good_uniform(space).items()}
 
 

@@ -64,19 +64,19 @@ class Hub:
             )
 
     def fetch(self) -> Iterator[Fetched]:
-        spec = parse_spec(self.spec)
+        parsed = parse_spec(self.spec)
         client = self._open_client()
-        repos = [f"{spec.owner}/{spec.name}"]
-        if spec.many_repositories:
-            repos = client.repositories(spec.owner, spec.name)
+        repos = [f"{parsed.owner}/{parsed.name}"]
+        if parsed.many_repositories:
+            repos = client.repositories(parsed.owner, parsed.name)
         # all choices are made before the first model is handed out: a mistake in the last of many
         # should not show after hours of work on the others
         chosen = []
         for repo in repos:
-            listing = client.list_files(repo, spec.revision)
-            chosen += [(listing, file) for file in choose_files(listing, spec, spec=self.spec)]
+            listing = client.list_files(repo, parsed.revision)
+            chosen += [(listing, file) for file in choose_files(listing, parsed, spec=self.spec)]
         for listing, file in chosen:
-            yield _fetch_one(client, listing, file, revision=spec.revision)
+            yield _fetch_one(client, listing, file, revision=parsed.revision)
 
     def _open_client(self) -> Client:
         library = import_library()
@@ -101,8 +101,8 @@ def _fetch_one(client: Client, listing: Listing, file: str, *, revision: str) ->
             )
         data[name] = client.download(listing, name)
     config, preprocess = _find_preprocess(client, listing, file)
-    places = find_files((name for name in listing.files if is_safe_name(name)), file)
-    text = read_text_config(lambda name: client.download(listing, name), places)
+    text_files = find_files((name for name in listing.files if is_safe_name(name)), file)
+    text = read_text_config(lambda name: client.download(listing, name), text_files)
     origin: dict[str, Any] = {
         "kind": "hub",
         "repo": listing.repo,
@@ -139,8 +139,8 @@ def _data_files(path: Path, file: str) -> list[str]:
 def _find_preprocess(client: Client, listing: Listing, file: str) -> tuple[str | None, Json | None]:
     """Find the first config that can be read: beside the model, then in the repository's root."""
     parent = PurePosixPath(file).parent
-    places = dict.fromkeys(str(p / c) for p in (parent, PurePosixPath()) for c in CONFIG_NAMES)
-    for config in places:
+    candidates = dict.fromkeys(str(p / c) for p in (parent, PurePosixPath()) for c in CONFIG_NAMES)
+    for config in candidates:
         if config in listing.files:
             preprocess = read_preprocess(client.download(listing, config))
             if preprocess is not None:

@@ -88,8 +88,8 @@ def _count(value: Any) -> int | None:
 
 def _limit(configs: Mapping[str, Any]) -> tuple[int, str] | None:
     """Return the largest number of tokens, and the file that says it."""
-    places = ((SENTENCE, "max_seq_length"), (TOKENIZER_CONFIG, "model_max_length"))
-    for name, key in (*places, (CONFIG, "max_position_embeddings")):
+    first = ((SENTENCE, "max_seq_length"), (TOKENIZER_CONFIG, "model_max_length"))
+    for name, key in (*first, (CONFIG, "max_position_embeddings")):
         table = configs.get(name)
         value = _count(table.get(key)) if isinstance(table, dict) else None
         if value and value <= LONGEST:

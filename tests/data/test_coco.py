@@ -149,6 +149,8 @@ def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> 
         ([note(1, [0, 0, 1, 1], category=2)], {}, "category 2 of picture 1 is not in the list"),
         ([], {"categories": None}, "no list 'categories'"),
         ([], {"categories": ["person"]}, "has no number as id"),
+        ([], {"categories": [{"id": float("inf"), "name": "x"}]}, "has no number as id"),
+        ([{"image_id": float("inf")}], {}, "has no image_id, category_id or bbox"),
         ([], {"images": [{"id": 1}]}, "no id, file_name, height or width"),
     ],
 )

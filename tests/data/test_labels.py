@@ -27,7 +27,10 @@ def test_one_whole_number_is_a_class_number(value: Any, label: int) -> None:
     assert isinstance(as_label(value), int)
 
 
-@pytest.mark.parametrize("value", [0.5, "a text", [1, 2], np.zeros((2, 4)), np.nan])
+@pytest.mark.parametrize(
+    "value",
+    [0.5, "a text", [1, 2], np.zeros((2, 4)), np.nan, 1e30, "9" * 30, np.uint64(2**64 - 1)],
+)
 def test_anything_else_is_an_array(value: Any) -> None:
     assert isinstance(as_label(value), np.ndarray)
 
@@ -35,6 +38,12 @@ def test_anything_else_is_an_array(value: Any) -> None:
 def test_an_object_is_no_label() -> None:
     with pytest.raises(DataError, match="dict"):
         as_label({"boxes": 3})
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63), 10**400])
+def test_a_number_beyond_64_bits_is_no_class(value: int) -> None:
+    with pytest.raises(DataError, match=r"the label .{,41} is too large"):
+        as_label(value)
 
 
 @given(

@@ -160,6 +160,8 @@ def test_labels_come_from_a_csv_file(tmp_path: Path, text: str) -> None:
         ("a.png,1\na.png,2\nb.png,1\n", r"row 2 .*contradicts its earlier label 1"),
         ("a.png,1\nb.png,-2\n", r"row 2 .*negative"),
         ("", r"2 of 2 pictures have no label"),
+        ("a.png,1\nb.png,99999999999999999999\n", r"row 2 .*99999 for 'b\.png' is too large"),
+        (f"a.png,{'9' * 5000}\nb.png,1\n", r"row 1 .*'9{28}…9+'\]: a file name and a class"),
     ],
 )
 def test_labels_that_cannot_be_used_are_refused(tmp_path: Path, text: str, message: str) -> None:

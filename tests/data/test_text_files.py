@@ -48,6 +48,18 @@ def test_texts_with_labels_by_number_and_by_name(tmp_path, tokenizer):
     assert data.sequences.pad == {"input_ids": 0, "attention_mask": 0}
 
 
+@pytest.mark.parametrize("label", ["99999999999999999999", "1.5", "1e30"])
+def test_a_label_that_no_class_can_have_is_refused(tmp_path, tokenizer, label):
+    data = Texts(
+        write(tmp_path, "a.jsonl", f'{{"text": "bad", "label": {label}}}\n'),
+        ("text", "label"),
+        tokenizer,
+        specs=SPECS,
+    )
+    with pytest.raises(UnreadableError, match="is no class number"):
+        data.read(0)
+
+
 def test_what_does_not_fit_is_counted(tmp_path, tokenizer):
     path = write(tmp_path, "a.txt", "a very long film was the plot\n")
     assert Texts(path, tokenizer=tokenizer, specs=SPECS[:1]).read(0).dropped == 3

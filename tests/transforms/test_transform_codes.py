@@ -70,6 +70,7 @@ def test_every_field_can_be_set(code: str, transform: Transform) -> None:
         ("equalize-2.5", ["'2.5'", "int"]),
         ("equalize-inf", ["'inf'", "int"]),
         ("smooth-2", ["alpha", "from 0 to 1"]),
+        ("smooth-", ["'smooth-'", "dash", "'smooth'"]),
     ],
 )
 def test_a_code_that_names_no_transform_is_refused_in_one_line(code: str, words: list[str]) -> None:

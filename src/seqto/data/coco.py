@@ -161,7 +161,7 @@ def _categories(tables: Sequence[Mapping[str, Any]], files: Sequence[Path]) -> d
         for entry in table["categories"]:
             try:
                 key, name = int(entry["id"]), str(entry.get("name", entry["id"]))
-            except (TypeError, KeyError, ValueError, AttributeError) as error:
+            except (TypeError, KeyError, ValueError, OverflowError, AttributeError) as error:
                 raise DataError(f"{path}: the category {entry!r} has no number as id") from error
             if name_of.setdefault(key, name) != name:
                 raise DataError(
@@ -186,7 +186,7 @@ def _present_pictures(
             try:
                 key, name = int(entry["id"]), str(entry["file_name"])
                 height, width = int(entry["height"]), int(entry["width"])
-            except (TypeError, KeyError, ValueError) as error:
+            except (TypeError, KeyError, ValueError, OverflowError) as error:
                 raise DataError(
                     f"{path}: the picture {str(entry)[:80]} has no id, file_name, height or width"
                 ) from error
@@ -209,7 +209,7 @@ def _notes(table: Mapping[str, Any], path: Path, known: set[int]) -> dict[int, l
         try:
             key, category = int(note["image_id"]), int(note["category_id"])
             box = [float(side) for side in note["bbox"]]
-        except (TypeError, KeyError, ValueError) as error:
+        except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise DataError(
                 f"{path}: the annotation {str(note)[:80]} has no image_id, category_id or bbox"
             ) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqto.errors import DataError
+from seqto.text import shorten
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,10 +17,20 @@ if TYPE_CHECKING:
     from seqto.records import Label
 
 
+LARGEST_CLASS = 2**63 - 1  # class numbers are kept as int64
+
+
+def is_class_number(number: int) -> bool:
+    """Return whether a whole number can be kept as the number of a class."""
+    return -LARGEST_CLASS <= number <= LARGEST_CLASS
+
+
 def as_label(value: Any) -> Label | None:
     """Return a label from the user's data: an int where it is one whole number, else an array."""
     if value is None:
         return None
+    if isinstance(value, int) and not is_class_number(value):
+        raise DataError(f"the label {shorten(value, 40)} is too large for the number of a class")
     array = np.asarray(value)
     if array.dtype.hasobject:
         raise DataError(
@@ -30,7 +41,7 @@ def as_label(value: Any) -> Label | None:
             whole = int(array)
         except (ValueError, OverflowError):  # text, or not finite
             return array
-        if array.dtype.kind in "US" or whole == array:
+        if is_class_number(whole) and (array.dtype.kind in "US" or whole == array):
             return whole
     return array
 

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seqto.data.labels import is_class_number
 from seqto.data.preprocess import UnreadableError
 from seqto.errors import DataError
 from seqto.files import open_regular
 from seqto.records import Json, Sample
+from seqto.text import shorten
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -189,15 +191,27 @@ def _read_table(path: Path) -> Mapping[str, int]:
             name, label = row[file_at].strip(), int(row[label_at])
         except (IndexError, ValueError) as error:
             raise DataError(
-                f"row {number} of the labels {path} is {row!r}: a file name and a class number "
-                f"are needed (a first row may name the columns, such as file,label)"
+                f"row {number} of the labels {path} is {shorten(row, 80)}: a file name and a class "
+                "number are needed (a first row may name the columns, such as file,label)"
             ) from error
         name = name.replace("\\", "/").removeprefix("./")
-        if label < 0 or table.get(name, label) != label:
-            what = "is negative" if label < 0 else f"contradicts its earlier label {table[name]}"
-            raise DataError(f"row {number} of the labels {path}: {label} for {name!r} {what}")
+        problem = _label_problem(label, table.get(name))
+        if problem is not None:
+            said = f"{shorten(label, 40)} for {shorten(name, 80)!r}"
+            raise DataError(f"row {number} of the labels {path}: {said} {problem}")
         table[name] = label
     return table
+
+
+def _label_problem(label: int, earlier: int | None) -> str | None:
+    """Return why a label cannot be taken, as the rest of a sentence about it."""
+    if label < 0:
+        return "is negative"
+    if not is_class_number(label):
+        return "is too large for the number of a class"
+    if earlier not in (None, label):
+        return f"contradicts its earlier label {earlier}"
+    return None
 
 
 def _decoded(path: Path, name: str) -> NDArray[np.uint8]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqto.data.data import Sequences
+from seqto.data.labels import is_class_number
 from seqto.data.preprocess import UnreadableError
 from seqto.data.tables import (
     LABEL,
@@ -259,7 +260,7 @@ def class_number(value: Any, classes: Sequence[str], *, name: str) -> int:
             raise UnreadableError(name, f"label {value!r} is no class number: {hint}") from error
     if isinstance(number, float) and number.is_integer():
         number = int(number)
-    if isinstance(number, bool) or not isinstance(number, int):
+    if isinstance(number, bool) or not isinstance(number, int) or not is_class_number(number):
         raise UnreadableError(name, f"label {value!r} is no class number")
     if classes and not 0 <= number < len(classes):
         raise UnreadableError(

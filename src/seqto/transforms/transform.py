@@ -73,12 +73,16 @@ class MeasuringTransform(Transform, Protocol):
 
 def parse_transform(code: str) -> Transform:
     """Return the transform that a code names."""
-    kind, _, settings = code.partition("-")
+    kind, dash, settings = code.partition("-")
     known = plugins.kinds(GROUP)
     if kind not in known or code == BIAS_CORRECTION:
         suggestion = nearest(kind, known) or nearest(code, [*known, BIAS_CORRECTION])
         names = ", ".join([*known, BIAS_CORRECTION])
         raise ConfigError(f"unknown transform {code!r}{suggestion} (known: {names})")
+    if dash and not settings:
+        raise ConfigError(
+            f"transform {code!r} ends in a dash: write {kind!r}, or a setting behind it"
+        )
     plugin = plugins.find(GROUP, kind)
     fields = {f.name: f for f in dataclasses.fields(plugin) if f.init}
     values: dict[str, Any] = {}

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from seqto.execution.local.first_run import compare_here
-from seqto.testing.fakes import InlineExecutor
+from seqto.testing.executors import InlineExecutor
 
 
 def run_inline(monkeypatch: pytest.MonkeyPatch) -> None:

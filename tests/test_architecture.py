@@ -60,7 +60,7 @@ def test_a_plan_takes_the_way_that_is_drawn(
         data__evaluation=24,
     )
     drawing = PAGE.read_text().partition("## The way of a plan")[2].split("```")[1]
-    executor = ("study/meter.py", "testing/fakes.py")  # here in the process of the test
+    executor = ("study/meter.py", "testing/executors.py")  # here in the process of the test
     strategy = tuple(name for name in ways[0] if name.startswith("search/"))
     passed = [name for name in ways[0] if name not in executor + strategy]
     assert re.findall(r"[\w/]+\.py", drawing) == passed

@@ -20,7 +20,8 @@ from seqto.errors import DeviceError
 from seqto.execution import evaluate, latency
 from seqto.execution.jobs import MakeReference, TimePlans
 from seqto.model.outputs import Judged
-from seqto.testing.fakes import FakeDevice, InlineSignals
+from seqto.testing.executors import InlineSignals
+from seqto.testing.fakes import FakeDevice
 
 
 def external(folder: Path) -> Path:

@@ -24,7 +24,7 @@ from seqto.records import Failure
 from seqto.schemes.block_rounding import BlockForm
 from seqto.schemes.scheme import Scheme
 from seqto.study import round_weights
-from seqto.testing.fakes import FakeExecutor
+from seqto.testing.executors import FakeExecutor
 from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, variant_folder
 
 

@@ -15,7 +15,8 @@ from seqto.errors import DeviceError
 from seqto.records import Failure
 from seqto.report import wording
 from seqto.study import check_saturation
-from seqto.testing.fakes import FakeDevice, FakeExecutor
+from seqto.testing.executors import FakeExecutor
+from seqto.testing.fakes import FakeDevice
 
 
 def answers(matmul: float, conv: float) -> list[Any]:

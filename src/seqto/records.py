@@ -136,7 +136,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ScoreKind:
-    """How a score is read: which direction is better, and whether it is a share."""
+    """The reading of a score: which direction is better, and whether it is a share."""
 
     lower_is_better: bool = False
     share: bool = True  # from 0 to 1, written in percent; else a number in a unit of its own

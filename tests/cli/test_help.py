@@ -17,11 +17,6 @@ from seqto.config import Settings
 from seqto.errors import ConfigError
 from seqto.selection.objectives import OBJECTIVES
 
-COMMANDS = (
-    *("tune", "demo", "analyze", "diagnose", "report"),
-    *("export", "compare", "serve", "devices", "init", "check", "apply", "completion"),
-)
-
 
 @pytest.fixture(autouse=True)
 def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +35,9 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     return dict(commands.choices)
 
 
+COMMANDS = tuple(parsers())
+
+
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_into_80_columns(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(*([command] if command else []), capsys=capsys)
@@ -50,7 +48,7 @@ def test_help_fits_into_80_columns(command: str, capsys: pytest.CaptureFixture[s
 def test_the_name_of_a_value_is_one_plain_word(command: str) -> None:
     for action in parsers()[command]._actions:
         if action.nargs != 0 and action.choices is None:
-            words = re.fullmatch("[A-Z]+(=[A-Z]+)?", str(action.metavar))
+            words = re.fullmatch("[A-Z]+([=/][A-Z]+)?", str(action.metavar))
             assert words, f"{action.option_strings}: {action.metavar}"
 
 

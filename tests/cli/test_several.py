@@ -12,7 +12,7 @@ from seqto.api.several import TimeShare
 from seqto.cli.exit_codes import SOME_FAILED
 from seqto.cli.main import main
 from seqto.study import open_executor
-from seqto.testing.fakes import InlineExecutor
+from seqto.testing.executors import InlineExecutor
 
 
 def test_a_bad_model_is_one_line_and_the_others_are_tuned(

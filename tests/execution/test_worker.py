@@ -19,7 +19,8 @@ from seqto.execution import evaluate, jobs
 from seqto.execution.worker import Worker
 from seqto.records import CALIBRATION
 from seqto.tasks.array_file import read_arrays
-from seqto.testing.fakes import FakeTask, InlineSignals
+from seqto.testing.executors import InlineSignals
+from seqto.testing.fakes import FakeTask
 
 
 def reference(worker: Worker) -> Any:

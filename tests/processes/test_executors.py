@@ -17,7 +17,7 @@ from seqto.execution.local.child import Ticket
 from seqto.execution.local.executor import LocalExecutor
 from seqto.records import CALIBRATION, Failure
 from seqto.tasks.classification import Classification
-from seqto.testing.fakes import InlineExecutor
+from seqto.testing.executors import InlineExecutor
 
 EXECUTORS = [LocalExecutor, InlineExecutor]
 

@@ -12,7 +12,7 @@ from seqto.assembly.plan import Plan
 from seqto.execution.jobs import PlanRan, TryPlan
 from seqto.study import meter
 from seqto.study.meter import PROBES, START, TRIALS, Meter, MeteredExecutor
-from seqto.testing.fakes import FakeExecutor
+from seqto.testing.executors import FakeExecutor
 
 
 @pytest.fixture

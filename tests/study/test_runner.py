@@ -23,7 +23,8 @@ from seqto.study.runner import OutOfBudget, PlanRunner, Round
 from seqto.study.running_trial import TrialMaker
 from seqto.tasks import scoring
 from seqto.tasks.array_file import write_arrays
-from seqto.testing.fakes import FakeDevice, FakeExecutor, FakeTask
+from seqto.testing.executors import FakeExecutor
+from seqto.testing.fakes import FakeDevice, FakeTask
 
 ROWS = 20
 PLANS = [Plan.of({f"layer{i}": "fp16"}) for i in range(4)]

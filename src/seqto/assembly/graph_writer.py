@@ -27,7 +27,7 @@ from seqto.schemes.types import INT4_OPSET, MINMAX, S8, U8, IntType
 
 @dataclass(frozen=True, slots=True)
 class DequantizedTensor:
-    """How a static consumer reads a tensor: its dequantized name and its parameters."""
+    """A tensor as a static consumer reads it: its dequantized name and its parameters."""
 
     name: str
     scale: str

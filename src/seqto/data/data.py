@@ -40,7 +40,7 @@ class ReservedData(Data, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """How samples whose inputs have different lengths are put into batches."""
+    """Rules by which samples of different lengths are put into batches."""
 
     ids: str  # the input that takes token numbers
     pad: Mapping[str, int]  # input → the value that fills up a shorter sequence

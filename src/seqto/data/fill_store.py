@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,54 +34,91 @@ def fill(
     progress: Callable[[int, int], None] | None,
     sequences: Sequences | None = None,
 ) -> Json:
-    """Write every readable row; returns spans, names, labels and what could not be read."""
-    total, done = sum(map(len, rows.values())), 0
-    specs = [file.spec for file in files]
+    """Write every readable row; return spans, names, labels and what could not be read."""
+    total = sum(map(len, rows.values()))
+    filled = _Filled(total, max_bad_share)
     spans: dict[str, tuple[int, int]] = {}
-    names: list[str] = []
-    texts: list[list[str]] = []
-    labels: list[Label | None] = []
-    bad: list[str] = []
-    reasons: list[str] = []
-    lengths: list[int] = []
-    cut = {"samples": 0, "tokens": 0}
     for split, chosen in rows.items():
-        start = len(names)
+        start = len(filled.names)
         for index in chosen:
-            done, name = done + 1, f"row {index}"
-            try:
-                sample = data.read(index)
-                name = sample.name
-                if sequences is None:
-                    prepared = [_prepared(sample, specs, preprocess)]
-                else:
-                    prepared, own = _prepared_sequences(sample, specs)
-                    lengths += own
-            except InputMismatchError:
-                raise
-            except DataError as error:
-                if not isinstance(error, UnreadableError):
-                    error = UnreadableError(name, str(error))
-                bad.append(error.sample)
-                reasons.append(str(error))
-                _check_share(bad, reasons, done=done, total=total, max_bad_share=max_bad_share)
-            else:
-                for parts in prepared:
-                    for file, (row, picture) in zip(files, parts, strict=True):
-                        file.append(row, picture=picture, planned=total)
-                cut["samples"] += sample.dropped > 0
-                cut["tokens"] += sample.dropped
-                names.append(sample.name)
-                texts.append([text[:MOST_TEXT] for text in sample.texts])
-                labels.append(sample.label)
+            filled.add(data, index, files, preprocess=preprocess, sequences=sequences)
             if progress:
-                progress(done, total)
-        spans[split] = (start, len(names))
-        if chosen and start == len(names):
-            raise DataError(f"no sample of the {split} split can be read: {reasons[-1]}")
-    record: Json = {"spans": spans, "names": names, "labels": labels, "unreadable": bad}
-    more = {"texts": texts, "lengths": lengths, "truncated": cut}
+                progress(filled.done, total)
+        spans[split] = (start, len(filled.names))
+        if chosen and start == len(filled.names):
+            raise DataError(f"no sample of the {split} split can be read: {filled.reasons[-1]}")
+    record: Json = {
+        "spans": spans,
+        "names": filled.names,
+        "labels": filled.labels,
+        "unreadable": filled.bad,
+    }
+    more = {"texts": filled.texts, "lengths": filled.lengths, "truncated": filled.cut}
     return record if sequences is None else {**record, **more}
+
+
+@dataclass
+class _Filled:
+    """Facts of the rows that were read so far, and of those that cannot be read."""
+
+    total: int
+    max_bad_share: float
+    done: int = 0
+    names: list[str] = field(default_factory=list)
+    texts: list[list[str]] = field(default_factory=list)
+    labels: list[Label | None] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  # of sequences
+    cut: dict[str, int] = field(default_factory=lambda: {"samples": 0, "tokens": 0})
+    bad: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def add(
+        self,
+        data: Data,
+        index: int,
+        files: Sequence[InputFile],
+        *,
+        preprocess: Preprocess | None,
+        sequences: Sequences | None,
+    ) -> None:
+        """Read a row and append it to the files; note it where it cannot be read."""
+        self.done += 1
+        name, specs = f"row {index}", [file.spec for file in files]
+        try:
+            sample = data.read(index)
+            name = sample.name
+            if sequences is None:
+                prepared = [_prepared(sample, specs, preprocess)]
+            else:
+                prepared, lengths = _prepared_sequences(sample, specs)
+                self.lengths += lengths
+        except InputMismatchError:
+            raise
+        except DataError as error:
+            self._note_bad(
+                error if isinstance(error, UnreadableError) else UnreadableError(name, str(error))
+            )
+            return
+        for parts in prepared:
+            for file, (row, picture) in zip(files, parts, strict=True):
+                file.append(row, picture=picture, planned=self.total)
+        self.cut["samples"] += sample.dropped > 0
+        self.cut["tokens"] += sample.dropped
+        self.names.append(sample.name)
+        self.texts.append([text[:MOST_TEXT] for text in sample.texts])
+        self.labels.append(sample.label)
+
+    def _note_bad(self, error: UnreadableError) -> None:
+        self.bad.append(error.sample)
+        self.reasons.append(str(error))
+        if len(self.bad) <= self.max_bad_share * self.total:
+            return
+        first = "; ".join(self.reasons[:3])
+        raise DataError(
+            f"{len(self.bad)} of the first {self.done} samples cannot be read, more than the "
+            f"allowed {self.max_bad_share:.0%} of all {self.total}: {first}"
+            f"{'; …' if len(self.bad) > 3 else ''}. Mend or remove them, or raise max_bad_share"
+        )
 
 
 _Prepared = list[tuple["NDArray[np.generic]", bool]]  # by input: values, whether it is a picture
@@ -119,16 +157,3 @@ def _by_input(sample: Sample, specs: Sequence[InputSpec]) -> Mapping[str, Array]
             "give one array an input, under the input's name, and no others"
         )
     return sample.inputs
-
-
-def _check_share(
-    bad: Sequence[str], reasons: Sequence[str], *, done: int, total: int, max_bad_share: float
-) -> None:
-    if len(bad) <= max_bad_share * total:
-        return
-    first = "; ".join(reasons[:3])
-    raise DataError(
-        f"{len(bad)} of the first {done} samples cannot be read, more than the allowed "
-        f"{max_bad_share:.0%} of all {total}: {first}{'; …' if len(bad) > 3 else ''}. "
-        "Mend or remove them, or raise max_bad_share"
-    )

@@ -9,8 +9,6 @@ a quarter of the disk.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqto.data.data import Data, SequenceData
-from seqto.data.fill_store import fill
-from seqto.data.input_file import InputFile, writing
-from seqto.data.labels import joined, pack, unpack
+from seqto.data.build_store import RECORD, SCHEMA, store_content, write_store
+from seqto.data.data import Data
+from seqto.data.labels import joined, unpack
 from seqto.data.preprocess import (
     Preprocess,
     normalise,
@@ -32,11 +29,9 @@ from seqto.data.ragged import (
     OFFSETS,
     Ragged,
     Run,
-    batched_order,
     sequences_from_json,
 )
 from seqto.errors import DataError, nearest
-from seqto.files import write_file
 from seqto.model.batch import Batch, rows_fed
 from seqto.records import CALIBRATION, InputSpec, Json
 
@@ -44,14 +39,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from seqto.records import Array
-
-SCHEMA = 1
-
-
-RECORD = "store.json"
-
-
-LABELS = "labels.npy"  # where labels are no class numbers
 
 
 @dataclass(frozen=True)  # no slots: what is parsed of the record is kept, batches ask for it
@@ -84,51 +71,20 @@ class SampleStore:
         """
         folder = Path(folder)
         rows = {name: [int(row) for row in chosen] for name, chosen in splits.items()}
-        _check_rows(rows, len(data))
-        content: Json = {
-            "schema": SCHEMA,
-            "data": data.identity(),
-            "preprocess": preprocess.to_json() if preprocess else None,
-            "inputs": [spec.to_json() for spec in inputs],
-            "rows": rows,
-        }
-        about = data.sequences if isinstance(data, SequenceData) else None
-        if about is not None:
-            content["sequences"] = {**about.to_json(), "batch": batch}
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        content = store_content(data, rows=rows, inputs=inputs, preprocess=preprocess, batch=batch)
         with contextlib.suppress(DataError):
             there = cls.open(folder)
-            if there.identity == digest:
+            if there.identity == content["identity"]:
                 return there
-        _clear(folder, len(inputs))
-        files = [
-            InputFile(folder / f"input-{i}.npy", spec, sequences=about is not None)
-            for i, spec in enumerate(inputs)
-        ]
-        try:
-            filled = fill(
-                data,
-                files,
-                rows=rows,
-                preprocess=preprocess,
-                max_bad_share=max_bad_share,
-                progress=progress,
-                sequences=about,
-            )
-            written = [file.finish() for file in files]
-        except BaseException:
-            for file in files:
-                file.discard()
-            raise
-        if about is not None:
-            lengths = np.array(filled.pop("lengths"), dtype=np.int64)
-            filled |= _put_in_order(filled, lengths.reshape(-1, about.per_sample), batch=batch)
-            _write_offsets(folder, lengths)
-        filled["labels"], values = pack(filled["labels"])
-        if values is not None:
-            write_file(folder / LABELS, values, error=DataError)
-            filled["label_file"] = LABELS
-        _write_record(folder, {**content, "identity": digest, "files": written, **filled})
+        write_store(
+            data,
+            folder,
+            content,
+            inputs=inputs,
+            preprocess=preprocess,
+            max_bad_share=max_bad_share,
+            progress=progress,
+        )
         return cls.open(folder)
 
     @classmethod
@@ -340,31 +296,6 @@ class SampleStore:
         return start, stop
 
 
-# ------------------------------------------------------------------------------ building a store
-
-
-def _put_in_order(filled: Json, lengths: NDArray[np.int64], *, batch: int) -> Json:
-    """Return order, names and labels of rows put so that neighbours share a batch."""
-    order = np.concatenate(
-        [
-            start + batched_order(lengths[start:stop].max(axis=1), batch=batch)
-            for start, stop in filled["spans"].values()
-        ]
-    ).tolist()
-    return {
-        "order": order,
-        "names": [filled["names"][i] for i in order],
-        "labels": [filled["labels"][i] for i in order],
-        "texts": [filled["texts"][i] for i in order],
-    }
-
-
-def _write_offsets(folder: Path, lengths: NDArray[np.int64]) -> None:
-    stream = io.BytesIO()
-    np.save(stream, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-    write_file(folder / OFFSETS, stream.getvalue(), error=DataError)
-
-
 def _open_ragged(folder: Path, record: Json, arrays: Mapping[str, Array]) -> Ragged:
     offsets = np.load(folder / OFFSETS, allow_pickle=False)
     if any(len(values) != offsets[-1] for values in arrays.values()):
@@ -378,29 +309,3 @@ def _open_ragged(folder: Path, record: Json, arrays: Mapping[str, Array]) -> Rag
         np.array(record["order"], dtype=np.int64),
         specs[0].shape[0],
     )
-
-
-def _check_rows(rows: Mapping[str, Sequence[int]], count: int) -> None:
-    chosen = [row for split in rows.values() for row in split]
-    if not chosen:
-        raise DataError(f"no samples are asked for: all splits are empty, the data have {count}")
-    if len(set(chosen)) != len(chosen):
-        raise DataError("the splits share samples: each row may be in one split, once")
-    outside = [row for row in chosen if not 0 <= row < count]
-    if outside:
-        raise DataError(f"the splits name row {outside[0]}, the data have {count} samples")
-
-
-def _clear(folder: Path, count: int) -> None:
-    """Take the record away first: from here on the folder counts as half-built."""
-    with writing(folder, 0):
-        (folder / RECORD).unlink(missing_ok=True)
-        for name in (LABELS, OFFSETS):
-            (folder / name).unlink(missing_ok=True)
-        for i in range(count):
-            # a new file, not a shorter old one: another process may have the old one mapped
-            (folder / f"input-{i}.npy").unlink(missing_ok=True)
-
-
-def _write_record(folder: Path, record: Json) -> None:
-    write_file(folder / RECORD, json.dumps(record).encode(), error=DataError)

@@ -1,4 +1,4 @@
-"""Does a device add 8-bit products exactly, or in 16 bits? Found out by trying.
+"""A test whether a device adds 8-bit products exactly or in 16 bits.
 
 x86 kernels without VNNI add two products of u8 activations and s8 weights in 16 bits, and two
 times 255 · 127 do not fit. What the CPU's flags say is not enough: the device chooses the kernels.

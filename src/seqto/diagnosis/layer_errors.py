@@ -1,4 +1,4 @@
-"""Per layer: what quantization does to its output.
+"""Errors that quantization makes at the output of each layer.
 
 qdq_err      a layer's output before and after its own quantize–dequantize, alone
 xmodel_err   a layer's output in the float model against the fully quantized model, so all that

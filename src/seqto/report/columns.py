@@ -24,7 +24,7 @@ SEARCH, HELD_OUT = "evaluation", "report"  # the two splits whose figures are sh
 
 
 class Medium(StrEnum):
-    """Where a column is shown."""
+    """A form of the report that has columns."""
 
     CSV = "csv"
     TERMINAL = "terminal"

@@ -54,7 +54,7 @@ class PlanningStrategy(Protocol):
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Which plan to try next. No file, no device, no clock: a generator."""
+    """Chooses the plans to try next. No file, no device, no clock: a generator."""
 
     needs: ClassVar[frozenset[Need]]
 

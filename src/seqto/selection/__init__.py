@@ -1,1 +1,1 @@
-"""Which trials matter: objectives, front, expected loss, recommendations. Pure functions."""
+"""Selection of the trials that matter: objectives, front, expected loss, picks. Pure functions."""

@@ -29,7 +29,7 @@ class Need(StrEnum):
 
 
 class Format(StrEnum):
-    """How a figure is written."""
+    """The form in which a figure is written."""
 
     SHARE = "share"
     BYTES = "bytes"

@@ -1,4 +1,4 @@
-"""How good a run was after how many seconds: the hypervolume of what it had found by then.
+"""Progress of a run: the hypervolume of its front after each second at which that grew.
 
 The box has the float model in its corner: its bytes, its time, and a loss of four times the
 tolerated one, since plans beyond that are of no use. The figure is the share of the box that some

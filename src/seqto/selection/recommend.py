@@ -1,4 +1,4 @@
-"""Which trials to recommend: the front's extremes, and what a practitioner asks for.
+"""The trials to recommend: the front's extremes, and what a practitioner asks for.
 
 goal       what the user asked for (goal.py), where something was asked for and some trial does it
 balanced   nearest the ideal point after normalisation; where layers were quantized in several

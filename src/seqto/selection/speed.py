@@ -1,4 +1,4 @@
-"""What a measured latency says: faster, slower, about as fast as float, or nothing certain.
+"""Verdict on a measured latency: faster, slower, about as fast as float, or nothing certain.
 
 A ratio to float is a median over interleaved rounds with a 95 % interval. What is written about it
 must be true for the whole interval: one that holds 1 is no gain, and a wide one that holds 1 says

@@ -12,7 +12,7 @@ from seqto.search.space import Space
 from seqto.selection.recommend import front_of_loss_and_size, recommend
 from seqto.study.batch_dependence import note_batch_dependence
 from seqto.study.diagnose import diagnose, jobs_of
-from seqto.study.make_space import analysis, analysis_job
+from seqto.study.layer_ranking import analysis, analysis_job
 from seqto.study.meter import DIAGNOSIS_PHASE, MeteredExecutor
 from seqto.study.setup import RunSetup
 from seqto.study.study import Study

@@ -14,10 +14,7 @@ from seqto.assembly.rounded_weights import placeholders
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.devices.saturation import EXACT
-from seqto.diagnosis import layer_errors
-from seqto.errors import DeviceError, ModelError
-from seqto.execution.executor import Done, Executor, expect, run_all
-from seqto.execution.jobs import Figures, RankLayers
+from seqto.errors import ModelError
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
 from seqto.model.layers import branch_nodes, untyped_nodes
@@ -26,10 +23,9 @@ from seqto.record.events import (
     TREATMENT,
     UNSUPPORTED,
     Finding,
-    LayersRanked,
     SchemesTried,
 )
-from seqto.records import CALIBRATION, Failure, Json, Layer, LayerError
+from seqto.records import CALIBRATION, Json, Layer, LayerError
 from seqto.schemes.part import PartScheme
 from seqto.schemes.scheme import FP32, Scheme
 from seqto.schemes.types import INT_TYPES, S8, Arithmetic
@@ -38,9 +34,10 @@ from seqto.search.choices import Choices, NotOffered
 from seqto.search.latency_table import latency_table, profile_plans
 from seqto.search.offered import has_attention
 from seqto.search.space import Space
-from seqto.search.strategy import Ask, Need
+from seqto.search.strategy import Need
 from seqto.search.weight_error import weight_errors
 from seqto.study.fleet_devices import Fleet
+from seqto.study.layer_ranking import analysis, by_damage
 from seqto.study.round_weights import roundable_kinds
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.study import Study
@@ -57,7 +54,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     if Need.RANKING in setup.strategy.needs:
         ranking = analysis(setup, study, Plan.of(default))
         if settings.analysis.ranking == "damage":
-            ranking = _by_damage(study, ranking, default)
+            ranking = by_damage(study, ranking, default)
     roundable = roundable_kinds(
         workspace.prepared, study.rounding.kinds, workspace.assembler.statistics
     )
@@ -352,60 +349,3 @@ def _note_transform(study: Study, message: str, *, layers: list[str], figures: J
     known = [f.figures.get("name") for f in study.state.findings if f.kind == TREATMENT]
     if figures["name"] not in known:
         study.append(Finding(TREATMENT, message, tuple(layers), figures))
-
-
-def analysis(
-    setup: RunSetup, study: Study, plan: Plan, *, done: Done | None = None
-) -> tuple[LayerError, ...]:
-    """Return the papers' ranking, recorded; the report shows it even where no strategy asks.
-
-    `done`: the outcome of `analysis_job`, which is run here otherwise.
-    """
-    if study.state.analysis is None:
-        study.append(analysis_event(setup, study.executor, plan, done=done))
-    assert study.state.analysis is not None
-    return study.state.analysis.ranking
-
-
-def _by_damage(
-    study: Study, ranking: tuple[LayerError, ...], default: Mapping[str, Scheme]
-) -> tuple[LayerError, ...]:
-    """Return the layers, first those that hurt the output most when they alone are quantized."""
-    plans = tuple(Plan.of({row.layer: default[row.layer]}) for row in ranking)
-    damage = []
-    for trial in study.answer(Ask(plans, probe=True)):
-        measurement = next(iter(trial.measurements.values()), None)
-        damage.append(
-            0.0 if measurement is None or measurement.damage is None else measurement.damage
-        )
-    order = sorted(range(len(ranking)), key=lambda i: (-damage[i], ranking[i].layer))
-    return tuple(
-        dataclasses.replace(ranking[i], rank=rank, damage=damage[i]) for rank, i in enumerate(order)
-    )
-
-
-def analysis_job(setup: RunSetup, plan: Plan) -> RankLayers:
-    """Return the job that measures the layer errors of a plan."""
-    return RankLayers(plan, setup.settings.analysis.samples)
-
-
-def analysis_event(
-    setup: RunSetup, executor: Executor, plan: Plan, *, done: Done | None = None
-) -> LayersRanked:
-    """Return the layer errors of a plan, measured and ranked."""
-    settings = setup.settings.analysis
-    if done is None:
-        (done,) = run_all(executor, [analysis_job(setup, plan)])
-    outcome = expect(done, Figures)
-    if isinstance(outcome, Failure):
-        raise DeviceError(f"the layer analysis failed: {outcome.message}")
-    ranking = layer_errors.rank(
-        outcome.values["errors"],
-        qdq_weight=settings.qdq_weight,
-        xmodel_weight=settings.xmodel_weight,
-    )
-    return LayersRanked(
-        samples=outcome.values["samples"],
-        seconds=round(done.seconds, 2),
-        ranking=tuple(ranking),
-    )

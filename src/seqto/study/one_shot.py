@@ -30,7 +30,8 @@ from seqto.study.bundles import device_for
 from seqto.study.diagnose import diagnose as diagnose_plan
 from seqto.study.header import header as make_header
 from seqto.study.header import model_identity, refuse_changes
-from seqto.study.make_space import analysis_event, default_plan
+from seqto.study.layer_ranking import analysis_event
+from seqto.study.make_space import default_plan
 from seqto.study.open_executor import open_executor
 from seqto.study.setup import RunSetup, calibration_methods
 from seqto.study.setup_data import data_kinds

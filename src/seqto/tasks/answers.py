@@ -1,4 +1,4 @@
-"""Helpers for answers: outputs by name, labels in answers' form, items of each sample."""
+"""Functions on answers: outputs by name, labels in answers' form, items of each sample."""
 
 from __future__ import annotations
 

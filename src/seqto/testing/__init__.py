@@ -1,10 +1,9 @@
 """For authors of plug-ins: contract suites, and fakes to test against."""
 
+from seqto.testing.executors import FakeExecutor, InlineExecutor
 from seqto.testing.fakes import (
     FakeDevice,
-    FakeExecutor,
     FakeTask,
-    InlineExecutor,
     fake_trial,
     small_feeds,
     small_model,

@@ -105,7 +105,7 @@ def check_clip(clip: str, *, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far each channel goes, at present: calibrated peaks, and what meets a Clip."""
+    """The present magnitude of each channel: calibrated peaks, and what meets a Clip."""
 
     peaks: Mapping[str, Floats]
     at_clips: Mapping[str, Floats]

@@ -37,7 +37,7 @@ _NO_TVM = "apache-tvm is not installed: pip install 'seqto[tvm]'"
 
 @dataclass(frozen=True, slots=True)
 class Tvm:
-    """Where and for what to compile; every field is a setting.
+    """The target to compile for, and the endpoint that runs it; every field is a setting.
 
     preset          a name of PRESETS: gives the fields that are left as they are
     target          what the kernels are for: a kind ("llvm", "opencl", "cuda", "vulkan", …) or

@@ -1,4 +1,4 @@
-"""The wire to a TVM device: own local servers, one shared connection, retry after a loss.
+"""The connection to a TVM device: own local servers, one shared connection, retry after a loss.
 
 A TVM RPC server serves one connection at a time, a phone's too. All sessions of a process that
 go to the same place therefore share one `Link`. A link that is lost gets a new generation: who

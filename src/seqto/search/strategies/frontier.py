@@ -1,4 +1,4 @@
-"""Choose each layer's scheme: probe, price, walk the trade-off, confirm, refine.
+"""Choose each layer's scheme: probe, price, sweep the trade-off, confirm, refine.
 
 1. The fully quantized model of the papers, and a good uniform plan. Where that loses too much to
    be useful, the layers that must stay float are looked for (culprits.py), and stay float in the

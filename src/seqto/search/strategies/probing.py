@@ -129,7 +129,7 @@ def probe_groups(
 
 
 class _Shares:
-    """How the layers of a group share its damage: by what is expected of them, else equally."""
+    """Shares of a group's damage by layer: as is expected of them, else equal."""
 
     def __init__(self, expected: Mapping[str, float]) -> None:
         known = [x for x in expected.values() if x > 0]

@@ -37,8 +37,13 @@ class _Transformer(Net):
         table = self.rng.standard_normal((len(VOCABULARY), WIDTH)) * 1.5
         return self.add("Gather", [self.constant(table.astype(np.float32)), ids])
 
-    def attention(self, x: str, hidden: str, *, cached: bool = False) -> str:
-        """`hidden`: true where a token may not be looked at; broadcasts to N×T×T."""
+    def attention(
+        self, x: str, hidden: str, *, cached: bool = False, lowest: float | None = None
+    ) -> str:
+        """`hidden`: true where a token may not be looked at; broadcasts to N×T×T.
+
+        lowest: a mask of 0 and this number is added, as torch writes it; None: LOWEST is chosen.
+        """
         q, k, v = (self.projected(x, (WIDTH, WIDTH)) for _ in range(3))
         if cached:
             k, v = (
@@ -48,7 +53,11 @@ class _Transformer(Net):
         turned = self.add("Transpose", [k], perm=[0, 2, 1])
         scale = self.constant(np.array(WIDTH**-0.5, dtype=np.float32))
         scores = self.add("Mul", [self.add("MatMul", [q, turned]), scale])
-        masked = self.add("Where", [hidden, self.constant(LOWEST), scores])
+        if lowest is None:
+            masked = self.add("Where", [hidden, self.constant(LOWEST), scores])
+        else:
+            both = (self.constant(np.array(x, dtype=np.float32)) for x in (lowest, 0.0))
+            masked = self.add("Add", [scores, self.add("Where", [hidden, *both])])
         mixed = self.add("MatMul", [self.add("Softmax", [masked], axis=-1), v])
         return self.add("Add", [x, self.projected(mixed, (WIDTH, WIDTH))])
 
@@ -98,7 +107,9 @@ def classifier(*, classes: int = 2, length: int | str = "tokens", seed: int = 0)
     return net.finished({"input_ids": shape, "attention_mask": shape}, {"logits": ["N", classes]})
 
 
-def causal(*, cached: bool = False, ids: str = "tokens", seed: int = 0) -> Any:
+def causal(
+    *, cached: bool = False, ids: str = "tokens", lowest: float | None = None, seed: int = 0
+) -> Any:
     """A language model without a mask: every token looks back alone.
 
     cached: with inputs and outputs for keys and values, as a decoder that generates has them.
@@ -112,7 +123,7 @@ def causal(*, cached: bool = False, ids: str = "tokens", seed: int = 0) -> Any:
     rows = net.add("Unsqueeze", [net.add("Range", [before, total, one]), net.axes(1)])
     columns = net.add("Unsqueeze", [net.add("Range", [zero, total, one]), net.axes(0)])
     later = net.add("Greater", [columns, rows])
-    x = net.feed_forward(net.attention(x, later, cached=cached))
+    x = net.feed_forward(net.attention(x, later, cached=cached, lowest=lowest))
     words = len(VOCABULARY)
     weight = (net.rng.standard_normal((WIDTH, words)) / np.sqrt(WIDTH)).astype(np.float32)
     net.add("MatMul", [x, net.constant(weight)], output="logits")

@@ -16,6 +16,7 @@ from onnxruntime.quantization import CalibrationMethod, create_calibrator
 
 import nets
 import stock
+import text_nets
 from net_builder import Net
 from seqto.calibration.collect import calibrate
 from seqto.calibration.ranges import BINS, range_by
@@ -118,8 +119,20 @@ def test_no_samples_are_refused() -> None:
 def test_a_value_that_is_not_finite_is_refused() -> None:
     x = nets.pictures(1)
     x[0, 0, 0, 0] = np.inf
-    with pytest.raises(DataError, match="is not finite on a calibration sample"):
+    with pytest.raises(DataError, match="input 'x' is not finite on a calibration sample"):
         calibrate(prepare(nets.residual()), lambda: [{"x": x}])
+
+
+@pytest.mark.parametrize("methods", [["minmax"], ["minmax", "percentile", "entropy", "mse"]])
+def test_a_mask_of_infinity_counts_as_the_largest_number(methods: list[str]) -> None:
+    """torch writes the mask of scaled_dot_product_attention as 0 and −inf."""
+    net = text_nets.causal(lowest=-np.inf)
+    feeds = {"tokens": np.array([[4, 5, 6]])}
+    ranges = calibrate(prepare(net), lambda: [feeds], methods=methods).statistics.ranges
+    lows = [by_method["minmax"][0] for by_method in ranges.values()]
+    assert min(lows) == float(np.finfo(np.float32).min)
+    ends = [end for by_method in ranges.values() for both in by_method.values() for end in both]
+    assert np.isfinite(ends).all()
 
 
 # ---------------------------------------------------------------------------- histogram ranges

@@ -121,6 +121,19 @@ def test_a_language_model_is_tuned_and_its_perplexity_is_computed_anew(tmp_path)
     assert several["trials"][0]["baseline_scores"]["perplexity"] == pytest.approx(perplexity)
 
 
+def test_a_decoder_with_a_cache_is_tuned_on_texts_with_an_empty_one(tmp_path):
+    """Inputs past_key_values.* are fed no token: answers are those of the decoder without them."""
+    alone = run(tmp_path / "alone", LANGUAGE_MODEL, text_nets.causal())
+    cached = text_nets.causal(cached=True, ids="input_ids", lowest=-np.inf)
+    for batch in (1, 4):
+        more = {"out": f"run{batch}", "data__batch": batch, "diagnose": "true"}
+        report = run(tmp_path / "cached", LANGUAGE_MODEL, cached, **more)
+        assert all(trial["error"] is None for trial in report["trials"])
+        want, got = (r["trials"][0]["baseline_scores"]["perplexity"] for r in (alone, report))
+        assert got == pytest.approx(want, rel=1e-6)
+        assert report["trials"][0]["loss"] == pytest.approx(alone["trials"][0]["loss"], abs=0.05)
+
+
 def _perplexity(folder, net, report):
     """Over the evaluation split, text by text, with another way to the tokens."""
     from tokenizers import Tokenizer

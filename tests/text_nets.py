@@ -4,6 +4,7 @@ encoder      ids ─ Gather ─ attention(mask) ─ Add ─ MatMul ─ Relu ─ 
 classifier   the same, then ─ mean(mask) ─ Gemm ─ logits
 causal       tokens ─ Gather ─ attention(causal) ─ Add ─ MatMul ─ Relu ─ MatMul ─ Add ─ MatMul ─
              logits
+             cached: k and v of earlier tokens are inputs, those of all tokens outputs
 
 The mask of `classifier` and `encoder` is an input; what it hides gets −3.4e38 before Softmax.
 """
@@ -36,13 +37,27 @@ class _Transformer(Net):
         table = self.rng.standard_normal((len(VOCABULARY), WIDTH)) * 1.5
         return self.add("Gather", [self.constant(table.astype(np.float32)), ids])
 
-    def attention(self, x: str, hidden: str) -> str:
-        """`hidden`: true where a token may not be looked at; broadcasts to N×T×T."""
+    def attention(
+        self, x: str, hidden: str, *, cached: bool = False, lowest: float | None = None
+    ) -> str:
+        """`hidden`: true where a token may not be looked at; broadcasts to N×T×T.
+
+        lowest: a mask of 0 and this number is added, as torch writes it; None: LOWEST is chosen.
+        """
         q, k, v = (self.projected(x, (WIDTH, WIDTH)) for _ in range(3))
+        if cached:
+            k, v = (
+                self.add("Concat", [f"past_key_values.0.{n}", x], output=f"present.0.{n}", axis=1)
+                for n, x in (("key", k), ("value", v))
+            )
         turned = self.add("Transpose", [k], perm=[0, 2, 1])
         scale = self.constant(np.array(WIDTH**-0.5, dtype=np.float32))
         scores = self.add("Mul", [self.add("MatMul", [q, turned]), scale])
-        masked = self.add("Where", [hidden, self.constant(LOWEST), scores])
+        if lowest is None:
+            masked = self.add("Where", [hidden, self.constant(LOWEST), scores])
+        else:
+            both = (self.constant(np.array(x, dtype=np.float32)) for x in (lowest, 0.0))
+            masked = self.add("Add", [scores, self.add("Where", [hidden, *both])])
         mixed = self.add("MatMul", [self.add("Softmax", [masked], axis=-1), v])
         return self.add("Add", [x, self.projected(mixed, (WIDTH, WIDTH))])
 
@@ -58,7 +73,10 @@ class _Transformer(Net):
         graph = helper.make_graph(
             self.nodes,
             "net",
-            [value(n, TensorProto.INT64, s) for n, s in inputs.items()],
+            [
+                value(n, TensorProto.INT64 if len(s) == 2 else TensorProto.FLOAT, s)
+                for n, s in inputs.items()
+            ],
             [value(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
             self.weights,
         )
@@ -89,21 +107,38 @@ def classifier(*, classes: int = 2, length: int | str = "tokens", seed: int = 0)
     return net.finished({"input_ids": shape, "attention_mask": shape}, {"logits": ["N", classes]})
 
 
-def causal(*, seed: int = 0) -> Any:
-    """A language model without a mask: every token looks back alone."""
+def causal(
+    *, cached: bool = False, ids: str = "tokens", lowest: float | None = None, seed: int = 0
+) -> Any:
+    """A language model without a mask: every token looks back alone.
+
+    cached: with inputs and outputs for keys and values, as a decoder that generates has them.
+    """
     net = _Transformer(seed=seed)
-    x = net.embedded("tokens")
-    length = net.add("Gather", [net.add("Shape", ["tokens"]), net.axes(1)])
-    zero = net.constant(np.array(0, dtype=np.int64))
-    one = net.constant(np.array(1, dtype=np.int64))
-    scalar = net.add("Squeeze", [length, net.axes(0)])
-    places = net.add("Range", [zero, scalar, one])
-    rows, columns = (net.add("Unsqueeze", [places, net.axes(axis)]) for axis in (1, 0))
-    x = net.feed_forward(net.attention(x, net.add("Greater", [columns, rows])))
+    x = net.embedded(ids)
+    zero, one = (net.constant(np.array(number, dtype=np.int64)) for number in (0, 1))
+    length = _size(net, ids)
+    before = _size(net, "past_key_values.0.key") if cached else zero
+    total = net.add("Add", [before, length]) if cached else length
+    rows = net.add("Unsqueeze", [net.add("Range", [before, total, one]), net.axes(1)])
+    columns = net.add("Unsqueeze", [net.add("Range", [zero, total, one]), net.axes(0)])
+    later = net.add("Greater", [columns, rows])
+    x = net.feed_forward(net.attention(x, later, cached=cached, lowest=lowest))
     words = len(VOCABULARY)
     weight = (net.rng.standard_normal((WIDTH, words)) / np.sqrt(WIDTH)).astype(np.float32)
     net.add("MatMul", [x, net.constant(weight)], output="logits")
-    return net.finished({"tokens": ["N", "tokens"]}, {"logits": ["N", "tokens", words]})
+    inputs: dict[str, list[Any]] = {ids: ["N", "tokens"]}
+    outputs: dict[str, list[Any]] = {"logits": ["N", "tokens", words]}
+    if cached:
+        inputs |= {f"past_key_values.0.{n}": ["N", "past", WIDTH] for n in ("key", "value")}
+        outputs |= {f"present.0.{n}": ["N", "total", WIDTH] for n in ("key", "value")}
+    return net.finished(inputs, outputs)
+
+
+def _size(net: _Transformer, name: str) -> str:
+    """The second side of a tensor, as a number."""
+    side = net.add("Gather", [net.add("Shape", [name]), net.axes(1)])
+    return net.add("Squeeze", [side, net.axes(0)])
 
 
 def _hidden(net: _Transformer, *, output: str = "") -> str:

@@ -11,9 +11,8 @@ from seqto.model import prepare as model_prepare
 from seqto.model.license import license_of
 from seqto.records import Json
 from seqto.report import wording
-from seqto.study.guess_task import signature
+from seqto.study.guess_task import guess_kind, said_task, signature, takes_tokens
 from seqto.study.setup import fetch
-from seqto.tasks.guess import guess_task
 from seqto.tasks.task_guess import Tensor
 
 # fields of a trial in report.json that say what a user takes
@@ -31,7 +30,10 @@ def inspect(model: str | Path) -> Json:
     (fetched,) = models
     proto = fetched.load()
     inputs, outputs = signature(proto)
-    guess = guess_task(inputs, outputs) if inputs and outputs else None
+    guess = None
+    if inputs and outputs:
+        texts = takes_tokens(inputs)
+        guess = guess_kind(inputs, outputs, said=said_task(proto), texts=texts)
     license_text = license_of(proto, fetched.origin)
     prepared = model_prepare.prepare(proto, name=fetched.name)
     return {

@@ -26,6 +26,7 @@ Batches = Callable[[], Iterable[Mapping[str, NDArray[Any]]]]
 
 
 VALUES_PER_TENSOR = 65_536  # a histogram looks at this many values of a tensor and batch
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass
@@ -58,11 +59,14 @@ def calibrate(
     session = session_with_outputs(prepared, names, exact=True)
     axes = channel_axes(prepared)
     running = {name: _Running(axes.get(name, frozenset())) for name in names}
+    numbers = _always_finite(prepared)
     samples = 0
     for feeds in batches():
         samples += rows_that_count(feeds)
         for name, value in run_for(session, names, feeds).items():
-            _look(running[name], value, name=name)
+            if not _look(running[name], value, masked=name not in numbers):
+                fed = (n for n, x in feeds.items() if not np.isfinite(x).all())
+                raise DataError(_not_finite(prepared, next(fed, name)))
     if samples == 0:
         raise DataError("no calibration samples: set data.calibration to at least 1")
     ranges = {n: {"minmax": (r.low, r.high)} for n, r in running.items()}
@@ -92,25 +96,47 @@ def channel_axes(prepared: Prepared) -> dict[str, frozenset[int]]:
     return {**written, **read}
 
 
-def _look(running: _Running, value: NDArray[Any], *, name: str) -> None:
+def _always_finite(prepared: Prepared) -> frozenset[str]:
+    """Return the tensors that hold no mask: what goes in, and what layers with weights compute."""
+    weighted = [layer for layer in prepared.layers if layer.weight and not layer.storage]
+    read = {name for layer in weighted for name in layer.inputs}
+    written = {layer.output for layer in weighted}
+    return frozenset({spec.name for spec in prepared.inputs} | read | written)
+
+
+def _not_finite(prepared: Prepared, name: str) -> str:
+    """Return a message about a tensor, named after the node that makes it."""
+    makers = {output: node.name for node in prepared.proto.graph.node for output in node.output}
+    what = f"the result of node {makers[name]!r}" if name in makers else f"input {name!r}"
+    return f"{what} is not finite on a calibration sample: check the samples"
+
+
+def _look(running: _Running, value: NDArray[Any], *, masked: bool) -> bool:
+    """Add the values of one batch to the statistics; False where one is not finite.
+
+    masked: the tensor may be a mask, whose infinity counts as the largest float32.
+    """
     if not value.size:  # a cache before the first token
-        return
+        return True
     axis = _channel_axis(running.axes, value.ndim)
     by_channel = axis is not None and np.issubdtype(value.dtype, np.floating)
     others = tuple(i for i in range(value.ndim) if i != axis) if by_channel else None
     lows, highs = value.min(axis=others), value.max(axis=others)
     low, high = float(lows.min()), float(highs.max())
     if not (np.isfinite(low) and np.isfinite(high)):
-        raise DataError(f"tensor {name!r} is not finite on a calibration sample: check its input")
+        if not masked or np.isnan(low) or np.isnan(high):
+            return False
+        return _look(running, np.clip(value, -LARGEST, LARGEST), masked=True)
     running.low, running.high = min(running.low, low), max(running.high, high)
     if axis is None or not by_channel:
-        return
+        return True
     peak = np.maximum(highs, -lows).astype(np.float32)
     total = value.sum(axis=others, dtype=np.float64)
     if running.total is None or running.total.shape == total.shape:
         running.total = total if running.total is None else running.total + total
         running.peak = peak if running.peak is None else np.maximum(running.peak, peak)
         running.count += value.size // value.shape[axis]
+    return True
 
 
 def _channel_axis(axes: frozenset[int], rank: int) -> int | None:
@@ -137,5 +163,8 @@ def _histograms(
             width = (r.high - r.low) / BINS
             if width <= 0:
                 continue
-            index = ((flat[::step] - r.low) / width).astype(np.int64)
+            looked = flat[::step]
+            if max(-r.low, r.high) >= LARGEST:  # a mask: differences are beyond float32
+                looked = np.clip(looked.astype(np.float64), -LARGEST, LARGEST)
+            index = ((looked - r.low) / width).astype(np.int64)
             r.histogram += np.bincount(np.clip(index, 0, BINS - 1), minlength=BINS)

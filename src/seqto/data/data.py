@@ -47,9 +47,12 @@ class Sequences:
     masked: bool  # the model is told what is padding; else only equal lengths share a batch
     per_sample: int = 1  # sequences of one sample, each run by itself: 2 for pairs of texts
     max_length: int | None = None  # tokens beyond which a text was cut
+    empty: tuple[str, ...] = ()  # inputs that are fed nothing: a decoder's cache at its beginning
 
     def to_json(self) -> Json:
+        empty = {"empty": list(self.empty)} if self.empty else {}
         return {
+            **empty,
             "ids": self.ids,
             "pad": dict(self.pad),
             "masked": self.masked,

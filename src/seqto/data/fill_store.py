@@ -90,7 +90,7 @@ class _Filled:
             if sequences is None:
                 prepared = [_prepared(sample, specs, preprocess)]
             else:
-                prepared, lengths = _prepared_sequences(sample, specs)
+                prepared, lengths = _prepared_sequences(sample, specs, sequences)
                 self.lengths += lengths
         except InputMismatchError:
             raise
@@ -132,13 +132,13 @@ def _prepared(
 
 
 def _prepared_sequences(
-    sample: Sample, specs: Sequence[InputSpec]
+    sample: Sample, specs: Sequence[InputSpec], about: Sequences
 ) -> tuple[list[_Prepared], list[int]]:
     """Return the sequences of a sample by input, and their lengths."""
     parts, lengths = [], []
     for inputs in sequences_of(sample):
         values = _by_input(dataclasses.replace(sample, inputs=inputs), specs)
-        lengths.append(check_sequence(values, specs))
+        lengths.append(check_sequence(values, specs, empty=about.empty))
         arrays = [np.asarray(values[s.name]).astype(s.dtype, copy=False) for s in specs]
         parts.append([(array, False) for array in arrays])
     return parts, lengths

@@ -79,6 +79,10 @@ class Ragged:
         starts = self.offsets[self.order[rows] * self.about.per_sample + side]
         feeds = {}
         for spec in self.specs:
+            if spec.name in self.about.empty:
+                sides = tuple(side or 0 for side in spec.shape[1:])
+                feeds[spec.name] = np.zeros((len(rows), *sides), spec.dtype)
+                continue
             values = self.arrays[spec.name]
             filled = np.full((len(rows), width), self.about.pad.get(spec.name, 0), values.dtype)
             for row, (start, size) in enumerate(zip(starts, lengths, strict=True)):
@@ -90,13 +94,20 @@ class Ragged:
         return Batch(feeds, len(rows), lengths=lengths, ids=self.about.ids)
 
 
-def check_sequence(inputs: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec]) -> int:
-    """Return the length of one sequence; an error where inputs and model do not fit."""
+def check_sequence(
+    inputs: Mapping[str, NDArray[Any]], specs: Sequence[InputSpec], *, empty: Sequence[str] = ()
+) -> int:
+    """Return the length of one sequence; an error where inputs and model do not fit.
+
+    `empty` are inputs that are fed nothing, of any number of axes.
+    """
     lengths = {name: len(values) for name, values in inputs.items() if np.ndim(values) == 1}
     if len(lengths) != len(inputs) or len(set(lengths.values())) != 1:
         raise DataError("the inputs of one sequence have different lengths")
     (length,) = set(lengths.values())
     for spec in specs:
+        if spec.name in empty:
+            continue
         if len(spec.shape) != 2:
             raise InputMismatchError(
                 f"input {spec.name!r} has {len(spec.shape)} axes; sequences of tokens need two, "
@@ -135,4 +146,5 @@ def sequences_from_json(record: Json) -> Sequences:
         masked=record["masked"],
         per_sample=record["per_sample"],
         max_length=record["max_length"],
+        empty=tuple(record.get("empty", ())),
     )

@@ -37,6 +37,7 @@ from seqto.data.tables import (
     open_table,
 )
 from seqto.data.tokenizer import (
+    EMPTY,
     IDS,
     MASK,
     PADDING,
@@ -101,6 +102,7 @@ class TextReader:
             masked=any(content in (MASK, PADDING) for content in self.contents.values()),
             per_sample=len(self.text_roles),
             max_length=self.tokenizer.max_length,
+            empty=tuple(name for name, content in self.contents.items() if content == EMPTY),
         )
 
     def read(self, index: int) -> Sample:

@@ -22,8 +22,8 @@ from seqto.records import InputSpec, Json
 from seqto.text import shorten
 
 IDS, MASK, PADDING, TYPES = "ids", "mask", "padding", "types"
-ZEROS, ONES, POSITIONS = "zeros", "ones", "positions"
-CONTENTS = (IDS, MASK, PADDING, TYPES, ZEROS, ONES, POSITIONS)
+ZEROS, ONES, POSITIONS, EMPTY = "zeros", "ones", "positions", "empty"
+CONTENTS = (IDS, MASK, PADDING, TYPES, ZEROS, ONES, POSITIONS, EMPTY)
 
 # names that exporters give to inputs → what goes in
 USUAL_INPUTS = {
@@ -37,6 +37,7 @@ USUAL_INPUTS = {
     "segment_ids": TYPES,
     "position_ids": POSITIONS,
 }
+CACHE_WORD = "past"  # names of the inputs of a decoder's cache begin so: past_key_values.0.key
 LARGEST_FILE_BYTES = 1 << 28
 KIND_NAMES = {str: "a text", int: "a whole number", bool: "true or false", Mapping: "a table"}
 
@@ -53,7 +54,8 @@ class TokenizerSettings:
     pad         number of the token that fills up shorter texts of a batch
     special     whether special tokens are added, as the file says
     inputs      model input → what goes in: ids, mask (1 for a token, 0 for padding), padding (true
-                where padded), types (which of two texts), positions, zeros, ones
+                where padded), types (which of two texts), positions, zeros, ones, empty (a
+                decoder's cache before the first token)
     """
 
     file: str | None = None
@@ -310,7 +312,9 @@ def input_contents(settings: TokenizerSettings, specs: Sequence[InputSpec]) -> d
                 f"data.tokenizer.inputs names {name!r}, which is no input of the model"
                 f"{nearest(name, names)}: it has {known}"
             )
-    contents = {n: USUAL_INPUTS[n] for n in names if n in USUAL_INPUTS} | dict(settings.inputs)
+    usual = {n: USUAL_INPUTS[n] for n in names if n in USUAL_INPUTS}
+    usual |= {spec.name: EMPTY for spec in specs if _is_cache(spec)}
+    contents = usual | dict(settings.inputs)
     if not settings.inputs and len(names) == 1:
         contents = {names[0]: IDS}
     missing = [name for name in names if name not in contents]
@@ -321,7 +325,19 @@ def input_contents(settings: TokenizerSettings, specs: Sequence[InputSpec]) -> d
         )
     if list(contents.values()).count(IDS) != 1:
         raise ConfigError("data.tokenizer.inputs must give 'ids' to exactly one input")
+    for spec in specs:
+        if contents[spec.name] == EMPTY and None not in spec.shape[1:]:
+            raise ConfigError(
+                f"data.tokenizer.inputs.{spec.name} = 'empty' needs an axis that the model leaves "
+                "open, behind that of samples; export it with a dynamic axis"
+            )
     return {name: contents[name] for name in names}
+
+
+def _is_cache(spec: InputSpec) -> bool:
+    """Tell whether an input is the cache of a decoder, whose length the model leaves open."""
+    named = spec.name.lower().startswith(CACHE_WORD)
+    return named and len(spec.shape) >= 3 and None in spec.shape[1:]
 
 
 def input_arrays(
@@ -337,6 +353,7 @@ def input_arrays(
         ZEROS: np.zeros(length, np.int64),
         ONES: np.ones(length, np.int64),
         POSITIONS: np.arange(length, dtype=np.int64),
+        EMPTY: np.zeros(length, np.int64),  # not fed: holds the place of a token in the store
     }
     types = {spec.name: np.dtype(spec.dtype) for spec in specs}
     return {

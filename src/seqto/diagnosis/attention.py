@@ -20,6 +20,7 @@ from seqto.schemes.types import Arithmetic
 from seqto.transforms.affine import NORMS
 
 MASKED = -1e4  # what lies below is a mask, not a score
+LOWEST = float(np.finfo(np.float32).min)
 
 
 MOVES = frozenset(("Reshape", "Flatten", "Transpose", "Identity", "Cast"))
@@ -77,7 +78,8 @@ def _score_tensors(prepared: Prepared) -> dict[str, str]:
 def _look_at_scores(masks: dict[str, Json], name: str, value: Any) -> None:
     real = value[value > MASKED]
     row = masks.setdefault(name, {"lowest": 0.0, "low": 0.0, "high": 0.0})
-    row["lowest"] = min(row["lowest"], float(value.min()))
+    # masks of −inf, as torch writes them, are as good as the lowest number
+    row["lowest"] = min(row["lowest"], max(float(value.min()), LOWEST))
     if real.size:
         row["low"] = min(row["low"], float(real.min()))
         row["high"] = max(row["high"], float(real.max()))

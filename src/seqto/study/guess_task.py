@@ -9,6 +9,7 @@ from typing import Any
 
 from seqto import plugins
 from seqto.config import AUTO, Settings
+from seqto.data.tokenizer import IDS, USUAL_INPUTS
 from seqto.model import files as model_files
 from seqto.model.layers import WEIGHTED_OPS, inferred_values
 from seqto.model.sources.source import Fetched
@@ -86,11 +87,24 @@ def _guess(settings: Settings, path: str | Path) -> TaskGuess:
         outputs = {output_name: outputs[output_name]}
     if not inputs or not outputs:  # what follows says what is wrong with such a model
         return TaskGuess(CLASSIFICATION, "taken for a classifier")
-    text = guess_text_task(inputs, outputs) if _is_text(settings) else None
-    guess = text or guess_task(inputs, outputs, said=said_task(proto))
+    guess = guess_kind(inputs, outputs, said=said_task(proto), texts=_is_text(settings))
     known = plugins.keys_of(plugins.find(plugins.TASKS, guess.kind))
     return dataclasses.replace(
         guess, settings={k: v for k, v in guess.settings.items() if k in known}
+    )
+
+
+def guess_kind(inputs: Tensors, outputs: Tensors, *, said: str, texts: bool) -> TaskGuess:
+    """Return the task that fits the tensors of a model; `texts`: it is fed with texts."""
+    text = guess_text_task(inputs, outputs) if texts else None
+    return text or guess_task(inputs, outputs, said=said)
+
+
+def takes_tokens(inputs: Tensors) -> bool:
+    """Tell whether an input has the name and the form of a text's token numbers."""
+    return any(
+        USUAL_INPUTS.get(name) == IDS and not tensor.floats and len(tensor.shape) == 2
+        for name, tensor in inputs.items()
     )
 
 

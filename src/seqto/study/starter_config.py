@@ -8,9 +8,16 @@ from typing import Any
 
 from seqto.model import files as model_files
 from seqto.model.sources.source import Fetched
-from seqto.study.guess_task import metadata, said_task, signature
+from seqto.study.guess_task import (
+    TEXT_SOURCES,
+    guess_kind,
+    metadata,
+    said_task,
+    signature,
+    takes_tokens,
+)
 from seqto.study.starter_preprocess import preprocess_table
-from seqto.tasks.guess import guess_task
+from seqto.study.starter_texts import PLACEHOLDER_LINES, TOKENIZER_LINES, text_data
 from seqto.tasks.task_guess import TaskGuess, Tensor
 
 PLACEHOLDER = 100  # random inputs, where no data are given: enough for a dry run
@@ -20,38 +27,52 @@ def starter_config(fetched: Fetched, *, model: str, data: tuple[str, Any] | None
     """Return the text of a commented TOML file; `data` is a key of [data] and its value."""
     proto = model_files.load(fetched.path)
     inputs, outputs = signature(proto)
-    guess = guess_task(inputs, outputs, said=said_task(proto)) if inputs and outputs else None
+    texts = takes_tokens(inputs) if data is None else data[0] in TEXT_SOURCES
+    guess = None
+    if inputs and outputs:
+        guess = guess_kind(inputs, outputs, said=said_task(proto), texts=texts)
     lines = ["# Settings of one run: `seqto tune --config FILE --out FOLDER`.", ""]
     lines += ["[model]", f"path = {_toml(model)}"]
     lines += [f"# input {_toml(name)}: {_shape(t)}" for name, t in inputs.items()]
     lines += [f"# output {_toml(name)}: {_shape(t)}" for name, t in outputs.items()]
-    lines += ["", "[task]", *_task(guess), "", "[data]", *_data(data)]
+    # of random inputs there are no texts: with a file of them, the task is guessed again
+    task = _task(guess, open_kind=texts and data is None)
+    lines += ["", "[task]", *task, "", "[data]", *_data(data, guess, texts=texts)]
+    if texts:
+        lines += ["", *TOKENIZER_LINES]
     preprocess = preprocess_table(inputs, guess, metadata(proto))
     if preprocess is not None:
         lines += ["", "[data.preprocess]", *_preprocess(preprocess, fetched)]
     return "\n".join([*lines, *_SEARCH]) + "\n"
 
 
-def _task(guess: TaskGuess | None) -> list[str]:
+def _task(guess: TaskGuess | None, *, open_kind: bool) -> list[str]:
     if guess is None:
         return ['# kind = "classification"  # nothing could be told from the file']
-    lines = [f"# {guess.sentence}", f"kind = {_toml(guess.kind)}"]
-    return [*lines, *(f"{key} = {_toml(value)}" for key, value in guess.settings.items())]
+    settings = {"kind": guess.kind, **guess.settings}
+    mark = "# " if open_kind else ""
+    return [f"# {guess.sentence}", *(f"{mark}{k} = {_toml(v)}" for k, v in settings.items())]
 
 
-def _data(data: tuple[str, Any] | None) -> list[str]:
+def _data(data: tuple[str, Any] | None, guess: TaskGuess | None, *, texts: bool) -> list[str]:
     if data is not None:
-        return [f"{data[0]} = {_toml(data[1])}", *_SPLITS]
+        keys = {data[0]: data[1]}
+        if data[0] == "texts" and guess is not None:
+            keys = text_data(str(data[1]), guess.kind)
+        return [*(f"{key} = {_toml(value)}" for key, value in keys.items()), *_SPLITS]
     return [
         "# Give real samples before you believe a figure: one of these instead of `random`.",
-        '# images = "pictures/"      # a folder of pictures, one sub-folder a class',
-        '# arrays = "samples.npz"    # one array for each input, and labels',
+        *(PLACEHOLDER_LINES if texts else _PLACEHOLDER_LINES),
         f"random = {PLACEHOLDER}",
         "calibration = 20",
         "evaluation = 60",
     ]
 
 
+_PLACEHOLDER_LINES = (
+    '# images = "pictures/"      # a folder of pictures, one sub-folder a class',
+    '# arrays = "samples.npz"    # one array for each input, and labels',
+)
 _SPLITS = (
     "# calibration = 100          # samples for ranges",
     "# evaluation = 300           # samples that the search measures loss on",

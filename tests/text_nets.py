@@ -37,7 +37,7 @@ class _Transformer(Net):
         return self.add("Gather", [self.constant(table.astype(np.float32)), ids])
 
     def attention(self, x: str, hidden: str) -> str:
-        """`hidden`: true where a token may not be looked at; broadcasts to N×T×T."""
+        """Return the block's output; `hidden`: true where a token may not be looked at (N×T×T)."""
         q, k, v = (self.projected(x, (WIDTH, WIDTH)) for _ in range(3))
         turned = self.add("Transpose", [k], perm=[0, 2, 1])
         scale = self.constant(np.array(WIDTH**-0.5, dtype=np.float32))
@@ -90,7 +90,7 @@ def classifier(*, classes: int = 2, length: int | str = "tokens", seed: int = 0)
 
 
 def causal(*, seed: int = 0) -> Any:
-    """A language model without a mask: every token looks back alone."""
+    """Return a language model without a mask: every token looks back alone."""
     net = _Transformer(seed=seed)
     x = net.embedded("tokens")
     length = net.add("Gather", [net.add("Shape", ["tokens"]), net.axes(1)])

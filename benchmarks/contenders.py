@@ -146,7 +146,7 @@ class Steps:
 
 
 def run_ours(job: Any, clock: Clock) -> None:
-    """A run whose jobs' seconds and trials are noted as they come."""
+    """Run seqto; jobs' seconds and trials are noted as they come."""
     import dataclasses
 
     from seqto.execution.executor import Done

@@ -31,7 +31,7 @@ PREPARED = Path("variants") / "base" / "model.onnx"
 
 @contextlib.contextmanager
 def samples_of(job: RunSetup) -> Iterator[SampleStore]:
-    """The very samples of a run, in a folder that goes afterwards; the run folder must exist."""
+    """Yield the very samples of a run, in a folder that goes afterwards; the run must exist."""
     from seqto.model import prepare as model_prepare
     from seqto.study import workspace
 

@@ -91,7 +91,7 @@ def minutes_of(out: Path) -> float:
 
 
 def add_stock(job: RunSetup, results: zoo.Results, name: str) -> None:
-    """The stock models that are not there yet."""
+    """Make the stock models that are not there yet."""
     from seqto.records import LABELLED, REPORT
     from seqto.study.setup import labelled_task
     from seqto.study.workspace import prepare_model

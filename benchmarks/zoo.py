@@ -197,7 +197,7 @@ def command() -> str:
 
 
 def save(figure: Any, path: Path) -> None:
-    """A matplotlib figure into a file, and a word about it."""
+    """Write a matplotlib figure to a file, and say so."""
     figure.tight_layout()
     figure.savefig(path, dpi=130)
     note(f"plot in {path}")

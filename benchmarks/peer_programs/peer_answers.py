@@ -45,7 +45,7 @@ class Task:
             yield {self.input: row[None]}
 
     def tell(self, **figures: Any) -> None:
-        """What peers.py puts into its results."""
+        """Tell what peers.py puts into its results."""
         Path(self.answer).write_text(json.dumps(figures), encoding="utf-8")
 
 

@@ -98,12 +98,12 @@ class Chain:
 
 
 def links(space: Space) -> dict[str, Plan]:
-    """Name → plan, in the order of the table."""
+    """Return name → plan, in the order of the table."""
     from seqto.assembly.plan import Plan
     from seqto.search.choices import skipped
 
     def treated(schemes: Mapping[str, Scheme], *transforms: str) -> Plan:
-        """On the treated float model; on the plain one where the treatment finds nothing to do."""
+        """Return a plan on the treated float model, or on the plain one if nothing was changed."""
         return Plan.of(schemes, transforms if transforms in space.transforms else ())
 
     tensor, channel = uniform(space, granularity="tensor"), uniform(space, granularity="channel")
@@ -200,7 +200,7 @@ def _groups(names: Sequence[str], size: int) -> list[Sequence[str]]:
 
 
 def saturated(folder: Path, plan: Plan) -> int:
-    """Biases that do not fit into 32 bits in this plan's model."""
+    """Return biases that do not fit into 32 bits in this plan's model."""
     from seqto.assembly.assembler import open_assembler
     from seqto.transforms.variants import variant_folder
 
@@ -259,7 +259,10 @@ def _blog(name: str, like: str | None) -> str:
 
 
 def _best_alpha(row: Json) -> list[str]:
-    """The α with the least loss, for both granularities; chosen on the report split, so a bound."""
+    """Return the α with the least loss, for both granularities.
+
+    Chosen on the report split, so a bound.
+    """
     found = []
     for is_channel in (False, True):
         names = [n for n, (c, _) in SWEPT.items() if c == is_channel and "loss" in row["links"][n]]

@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def durations(journal: Path | None, count: int, mean_s: float) -> list[float]:
-    """Seconds of recorded candidates, repeated in a seeded order and scaled to a mean."""
+    """Return seconds of recorded candidates, repeated in a seeded order and scaled to a mean."""
     generator = random.Random(0)
     recorded = [generator.lognormvariate(0, 0.4) for _ in range(count)]
     if journal is not None:

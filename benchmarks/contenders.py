@@ -146,7 +146,7 @@ class Steps:
 
 
 def run_ours(job: Any, clock: Clock) -> None:
-    """A run whose jobs' seconds and trials are noted as they come."""
+    """Run seqto; jobs' seconds and trials are noted as they come."""
     import dataclasses
 
     from seqto.execution.executor import Done
@@ -262,7 +262,7 @@ def run_published(job: Any, prepared: Path, candidates: Sequence[Json], clock: C
 
 
 def _read(job: Any, prepared: Path, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Pictures from the disk, decoded and prepared one at a time."""
+    """Yield pictures from the disk, decoded and prepared one at a time."""
     from seqto.data.preprocess import normalise, prepare_row
     from seqto.model.files import load
     from seqto.model.prepare import input_specs

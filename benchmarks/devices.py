@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def runs_of(model: str, options: argparse.Namespace) -> dict[str, Json]:
-    """Key → settings. TVM first: ONNX Runtime then runs what TVM was able to."""
+    """Return key → settings. TVM first: ONNX Runtime then runs what TVM was able to."""
     llvm = {"device.kind": "tvm", "device.preset": "llvm", "device.timeout_s": 1200}
     common = {**FEW, **SIZES.get(model, {}), "search.max_trials": options.trials}
     more = {"search.max_trials": 2 * options.trials}  # its first four are uniform plans
@@ -89,7 +89,7 @@ def runs_of(model: str, options: argparse.Namespace) -> dict[str, Json]:
 
 
 def opencl_runtime(folder: Path) -> Path:
-    """The small OpenCL runtime of the tests."""
+    """Return the small OpenCL runtime of the tests."""
     library = folder / "libseqto_opencl.so"
     library.parent.mkdir(parents=True, exist_ok=True)
     made = subprocess.run([sys.executable, str(BUILD), str(library)], check=False)
@@ -119,7 +119,7 @@ def _trial(trial: Mapping[str, Any]) -> Json:
 
 
 def refused(result: Result) -> list[str]:
-    """What the device could not run, in the report's own words."""
+    """Return what the device could not run, in the report's own words."""
     return [f["message"] for f in result.report["findings"] if f["kind"] == "unsupported"]
 
 

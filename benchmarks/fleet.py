@@ -106,7 +106,7 @@ def _searched(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
 
 
 def stock(prepared: Path, feeds: Any, *, activation: str, weight: str, reduced: bool) -> bytes:
-    """Stock quantize_static by channel, MinMax, QDQ."""
+    """Return stock quantize_static by channel, MinMax, QDQ."""
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
     types = {"s8": QuantType.QInt8, "u8": QuantType.QUInt8}
@@ -165,12 +165,15 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def answers(outputs: list[Any]) -> list[int]:
-    """The first answer of every sample, to compare two kinds of kernels."""
+    """Return the first answer of every sample, to compare two kinds of kernels."""
     return [int(row) for row in outputs[0].reshape(len(outputs[0]), -1).argmax(axis=1)]
 
 
 def differing(row: Mapping[str, Any]) -> dict[str, int]:
-    """Samples whose answer differs between the kinds of kernels, by file; takes the answers out."""
+    """Return by file the samples whose answer differs between the kinds of kernels.
+
+    The answers are taken out of the rows.
+    """
     native, avx2 = (
         {name: loss.pop("answers") for name, loss in row[kind].items() if isinstance(loss, dict)}
         for kind in KINDS

@@ -113,7 +113,7 @@ def our_model(prepared: Prepared, feeds: Sequence[Feeds], layers: Sequence[str])
 
 
 def loaded(data: bytes, *, disabled: Sequence[str], level: str) -> tuple[Any, Any]:
-    """A session and the graph that it runs."""
+    """Return a session and the graph that it runs."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)

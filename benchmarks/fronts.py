@@ -113,7 +113,7 @@ def measured(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
 
 
 def _cleanest(result: Result, limit: float) -> int | None:
-    """The trial within a byte limit that does the least damage on the evaluation split.
+    """Return the trial within a byte limit that does the least damage on the evaluation split.
 
     Counts of changed answers tie where little is lost, and of two trials that tie the smaller is on
     the front; damage says which is the safer one. The report split has no part in it.
@@ -129,7 +129,7 @@ def _cleanest(result: Result, limit: float) -> int | None:
 
 
 def _front_rows(result: Result, referee: Referee, more: set[int | None]) -> list[Json]:
-    """The front, the recommended trials and some more, with their loss on the report split."""
+    """Return front, recommended trials and some more, with their loss on the report split."""
     from pathlib import Path
 
     from seqto.records import REPORT
@@ -165,7 +165,7 @@ def _row(trial: Trial, loss: Json) -> Json:
 
 
 def judged(row: Json) -> Json:
-    """Each target as the issue states it: {name: {pass, trial}}; the best trial where none."""
+    """Return {name: {pass, trial}} of each target; the best trial where none passes."""
     fq, trials = row["fq"], row["trials"]
     picked = [t for t in trials if t["picks"]]
     fq_loss, fq_bytes = fq["loss"]["value"], fq["size_bytes"]
@@ -182,7 +182,7 @@ def judged(row: Json) -> Json:
 
 
 def _best(trials: Sequence[Json], limits: tuple[float, float, float]) -> Json:
-    """The trial that stays farthest inside of all limits, or breaks them least."""
+    """Return the trial that stays farthest inside of all limits, or breaks them least."""
     clean = [x if math.isfinite(x) else None for x in limits]
     if not trials:
         return {"pass": False, "trial": None, "limits": clean}
@@ -192,7 +192,7 @@ def _best(trials: Sequence[Json], limits: tuple[float, float, float]) -> Json:
 
 
 def _strain(trial: Json, limits: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Loss, bytes and latency as shares of their limits."""
+    """Return loss, bytes and latency as shares of their limits."""
     loss, size, ratio = limits
     latency = trial["latency"]["ratio"] if trial["latency"] else trial["run_ratio"]
     time_share = 0.0 if math.isinf(ratio) else (latency or math.inf) / ratio
@@ -202,7 +202,7 @@ def _strain(trial: Json, limits: tuple[float, float, float]) -> tuple[float, flo
 
 
 def _front(row: Json) -> Json:
-    """How much of the gap that stepwise leaves `frontier` closes.
+    """Return how much of the gap that stepwise leaves `frontier` closes.
 
     The ideal point is the best loss with the smallest size of the two fronts inside the box, as
     in `balanced`. `closed_to_zero` takes (0, 0 bytes) instead, which no file can reach.
@@ -241,7 +241,7 @@ def _closed(ours: float, theirs: float, ideal: float) -> float:
 
 
 def verdicts(rows: Mapping[str, Json]) -> str:
-    """One line a model, seed and target."""
+    """Return one line a model, seed and target."""
     lines = []
     for row in rows.values():
         fq = row["fq"]
@@ -277,7 +277,7 @@ def _figures(target: Json, row: Json) -> str:
 
 
 def summary(rows: Mapping[str, Json]) -> str:
-    """Targets that enough seeds pass, by model; then every figure."""
+    """Return targets that enough seeds pass, by model; then every figure."""
     lines = []
     for name, (text, models) in TARGETS.items():
         cells = []

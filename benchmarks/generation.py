@@ -188,7 +188,7 @@ def benchmark(model: str, zoo: Path, runs: Path, overrides: Mapping[str, Any]) -
 
 
 def table(result: Any) -> str:
-    """The rows as Markdown; best of loss in bold is left to the reader's question."""
+    """Return the rows as Markdown; best of loss in bold is left to the reader's question."""
     lines = [
         f"| {result['model']} | MB | tokens changed | texts changed | exact | CER | time |",
         "|---|---|---|---|---|---|---|",

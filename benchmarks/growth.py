@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def net(layers: int) -> Any:
-    """A chain of Conv + Relu with a skip around every second, then pooling and a Gemm.
+    """Return a chain of Conv + Relu with a skip around every second, then pooling and a Gemm.
 
     x ─ Conv ─ Relu ─ Conv ─ Add ─ Relu ─ …  ─ GlobalAveragePool ─ Flatten ─ Gemm
          └──────────────────┘
@@ -131,7 +131,7 @@ def net(layers: int) -> Any:
 
 
 def case_of(layers: int, samples: int, folder: Path) -> zoo.Case:
-    """The net and random inputs, written to files."""
+    """Return the net and random inputs, written to files."""
     import numpy as np
 
     from seqto.model.files import save
@@ -177,7 +177,7 @@ class Few:
 
 
 def measured(layers: int, samples: int, options: argparse.Namespace) -> Json:
-    """One cell: a process of its own, so that its memory is its own."""
+    """Measure one cell in a process of its own, so that its memory is its own."""
     import shutil
 
     case = case_of(layers, samples, options.runs)
@@ -205,7 +205,7 @@ def measured(layers: int, samples: int, options: argparse.Namespace) -> Json:
 
 
 def thinking(layers: int, options: argparse.Namespace) -> Json:
-    """CPU seconds that frontier needs for itself, with answers made up from the plan."""
+    """Return CPU seconds that frontier needs for itself, with answers made up from the plan."""
     from seqto.model.prepare import prepare
     from seqto.schemes.scheme import FP32, Scheme
     from seqto.search.space import Space
@@ -249,7 +249,7 @@ def thinking(layers: int, options: argparse.Namespace) -> Json:
 
 
 def _made_up(space: Space, plan: Any, number: int) -> Trial:
-    """A trial whose damage is a sum over layers, drawn by their names."""
+    """Return a trial whose damage is a sum over layers, drawn by their names."""
     from seqto.record.trial import Trial
     from seqto.records import EVALUATION, Loss, Measurement
 
@@ -266,7 +266,7 @@ def _made_up(space: Space, plan: Any, number: int) -> Trial:
 
 
 def exponent(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Slope of log y over log x: 1 is linear growth."""
+    """Return slope of log y over log x: 1 is linear growth."""
     import numpy as np
 
     if len(x) < 2 or min(y) <= 0:

@@ -130,7 +130,7 @@ def save_model(path: Path, *, blocks: int, width: int) -> int:
 
 
 def watched(command: list[str]) -> Json:
-    """Peak anonymous bytes of the main process, of a worker and of all together."""
+    """Return peak anonymous bytes of the main process, of a worker and of all together."""
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peaks = {"main_bytes": 0, "worker_bytes": 0, "tree_bytes": 0}

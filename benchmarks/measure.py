@@ -31,7 +31,7 @@ PREPARED = Path("variants") / "base" / "model.onnx"
 
 @contextlib.contextmanager
 def samples_of(job: RunSetup) -> Iterator[SampleStore]:
-    """The very samples of a run, in a folder that goes afterwards; the run folder must exist."""
+    """Yield the very samples of a run, in a folder that goes afterwards; the run must exist."""
     from seqto.model import prepare as model_prepare
     from seqto.study import workspace
 
@@ -91,7 +91,7 @@ class Referee:
 def interleaved(
     job: RunSetup, store: SampleStore, models: Mapping[str, bytes], *, seconds: float = 1.5
 ) -> dict[str, Latency]:
-    """One sample through float and all models in turn, `seconds` for each of them."""
+    """Time one sample through float and all models in turn, `seconds` for each of them."""
     from seqto.records import CALIBRATION
     from seqto.study.timing import latency_from
 
@@ -126,7 +126,7 @@ def rebuilt(folder: Path, trial: Trial) -> bytes:
 
 
 def loss_json(found: Measurement) -> Json:
-    """What a table needs of a measurement."""
+    """Return what a table needs of a measurement."""
     return {
         "value": found.loss.value,
         "low": found.loss.low,
@@ -156,7 +156,7 @@ class Box:
         return cls(min(fq_loss, MOST_LOSS), float_size)
 
     def share(self, points: Sequence[tuple[float, float]]) -> float | None:
-        """Dominated share of the box from (0, 0) to the reference; None for an empty box."""
+        """Return dominated share of the box from (0, 0) to the reference; None for an empty box."""
         from seqto.selection.pareto import hypervolume
 
         if self.loss <= 0:
@@ -249,7 +249,7 @@ class _Peak:
 
 
 def cpu_seconds_now() -> float:
-    """CPU seconds of this process and its children, those that still run included."""
+    """Return CPU seconds of this process and its children, those that still run included."""
     import psutil
 
     own = psutil.Process()
@@ -303,7 +303,7 @@ def cpu_kept(path: Path) -> Iterator[None]:
 
 
 def private_bytes(pid: int) -> int:
-    """Memory that only this process has."""
+    """Return memory that only this process has."""
     import psutil
 
     return int(psutil.Process(pid).memory_full_info().uss)

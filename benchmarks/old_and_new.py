@@ -129,7 +129,7 @@ class Watch:
 
 
 def figures(folder: Path, stamps: Mapping[int, float]) -> Json:
-    """What a journal says, with the second at which each line appeared."""
+    """Return what a journal says, with the second at which each line appeared."""
     from seqto.record.replay import read_state
     from seqto.selection.racing import saw_all_samples
 
@@ -173,7 +173,7 @@ def figures(folder: Path, stamps: Mapping[int, float]) -> Json:
 def drop_in_after_s(
     state: Any, whole: Sequence[Any], timed_at: Mapping[int, float]
 ) -> float | None:
-    """When a drop-in was known: within the tolerated loss, no larger than int8, no slower."""
+    """Return when a trial within the tolerated loss, no larger than int8, no slower was known."""
     from seqto.selection.recommend import fully_quantized
 
     full = fully_quantized(state)
@@ -190,7 +190,7 @@ def drop_in_after_s(
 
 
 def curve(points: Sequence[tuple[float, float, float]]) -> list[tuple[float, float]]:
-    """(seconds, hypervolume) after each trial that has enlarged it."""
+    """Return (seconds, hypervolume) after each trial that has enlarged it."""
     found: list[tuple[float, float]] = []
     known: list[tuple[float, ...]] = []
     for at_s, *figure in sorted(points):

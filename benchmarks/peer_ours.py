@@ -28,7 +28,7 @@ def run_of(job: RunSetup) -> Json:
 
 
 def our_trials(job: RunSetup, referee: Any) -> list[Json]:
-    """The recommended trials and the front, with their loss on the report split."""
+    """Return the recommended trials and the front, with their loss on the report split."""
     from seqto.api import read_report
 
     report = read_report(job.out)
@@ -55,7 +55,7 @@ def our_trials(job: RunSetup, referee: Any) -> list[Json]:
 
 
 def history(job: RunSetup, spent: Json | None) -> list[Json]:
-    """Every trial that saw all evaluation samples and has a latency, by when both were known."""
+    """Return trials that saw all evaluation samples and have a latency, by when both were known."""
     from seqto.record.replay import read_state
     from seqto.selection.racing import complete
     from seqto.study.run import JOURNAL
@@ -81,7 +81,7 @@ def history(job: RunSetup, spent: Json | None) -> list[Json]:
 
 
 def cpu_of(out: Path) -> Json | None:
-    """CPU seconds of a run as `fronts.py` keeps them beside its folder; None without them."""
+    """Return CPU seconds of a run as `fronts.py` keeps them beside its folder, or None."""
     path = out.with_name(f"{out.name}.cpu.json")
     if not path.is_file():
         return None
@@ -90,7 +90,7 @@ def cpu_of(out: Path) -> Json | None:
 
 
 def _cpu_at(spent: Json | None, at_s: float) -> float | None:
-    """CPU seconds at the first look after a moment: looks are a second apart."""
+    """Return CPU seconds at the first look after a moment: looks are a second apart."""
     if spent is None:
         return None
     points = spent["wall_and_cpu_s"]
@@ -110,7 +110,7 @@ def loss_of(found: Any) -> Json:
 
 
 def _seconds(job: RunSetup) -> float:
-    """Seconds of all calls on the run folder."""
+    """Return seconds of all calls on the run folder."""
     lines = (job.out / "journal.jsonl").read_text(encoding="utf-8").splitlines()
     ends = [event for line in lines if (event := json.loads(line))["event"] == "end"]
     return float(sum(event["seconds"] for event in ends))

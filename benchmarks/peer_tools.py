@@ -80,7 +80,7 @@ def run_tool(
     limit_s: float,
     limit_cpu_s: float | None = None,
 ) -> Json:
-    """What a tool says of its run, or why there is nothing to say."""
+    """Return what a tool says of its run, or why there is nothing to say."""
     tool = TOOLS[name]
     python, reason = environment(tool.peer, environments)
     if python is None:
@@ -112,7 +112,7 @@ def run_tool(
 
 
 def environment(peer: str, folder: Path) -> tuple[str | None, str]:
-    """The peer's Python, made where it is missing; None and the reason where that fails."""
+    """Return the peer's Python, made where it is missing; None and the reason where that fails."""
     place = folder / peer
     python = str(place / "bin" / "python")
     done = place / "installed.txt"
@@ -131,6 +131,6 @@ def environment(peer: str, folder: Path) -> tuple[str | None, str]:
 
 
 def new_environment(place: Path) -> str:
-    """The Python of a new environment."""
+    """Return the Python of a new environment."""
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
     return str(place / "bin" / "python")

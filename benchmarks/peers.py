@@ -207,7 +207,7 @@ def _plain(name: str) -> str:
 
 
 def write_samples(store: SampleStore, folder: Path) -> Path:
-    """Prepared pictures of the two splits that a search may see, as plain arrays."""
+    """Return prepared pictures of the two splits that a search may see, as plain arrays."""
     import numpy as np
 
     from seqto.records import CALIBRATION, EVALUATION

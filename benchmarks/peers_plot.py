@@ -76,7 +76,7 @@ def draw(axis: Any, rows: list[Json]) -> dict[str, Any]:
 
 
 def _front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those that no smaller file beats in loss, by size."""
+    """Return those that no smaller file beats in loss, by size."""
     found: list[tuple[float, float]] = []
     for size, loss in sorted(points):
         if not found or loss < found[-1][1]:

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measured(name: str, count: int, options: argparse.Namespace) -> dict[str, Any]:
-    """The peak of one short run in a process of its own."""
+    """Return the peak of one short run in a process of its own."""
     from seqto import config
 
     tables = config.read_toml(options.zoo / f"{name}.toml")
@@ -82,7 +82,7 @@ def measured(name: str, count: int, options: argparse.Namespace) -> dict[str, An
 
 
 def watched(command: list[str]) -> dict[str, Any]:
-    """Peak bytes of a command's process tree, and its seconds."""
+    """Return peak bytes of a command's process tree, and its seconds."""
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     anonymous = resident = 0

@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def run_row(job: RunSetup) -> Json:
-    """The recommended trials of one run."""
+    """Return the recommended trials of one run."""
     from seqto.api import read_report, run_tune
 
     if not (job.out / "report.json").is_file():
@@ -84,14 +84,14 @@ def run_row(job: RunSetup) -> Json:
 
 
 def minutes_of(out: Path) -> float:
-    """Minutes of all calls on a run folder."""
+    """Return minutes of all calls on a run folder."""
     lines = (out / "journal.jsonl").read_text(encoding="utf-8").splitlines()
     ends = [event for line in lines if (event := json.loads(line))["event"] == "end"]
     return round(sum(event["seconds"] for event in ends) / 60, 1)
 
 
 def add_stock(job: RunSetup, results: zoo.Results, name: str) -> None:
-    """The stock models that are not there yet."""
+    """Make the stock models that are not there yet."""
     from seqto.records import LABELLED, REPORT
     from seqto.study.setup import labelled_task
     from seqto.study.workspace import prepare_model
@@ -112,7 +112,7 @@ def add_stock(job: RunSetup, results: zoo.Results, name: str) -> None:
 
 
 def stock_file(job: RunSetup, settings: Json | None) -> Path:
-    """Where a stock model is kept until it is timed."""
+    """Return where a stock model is kept until it is timed."""
     kind = next(i for i, known in enumerate(STOCK.values()) if known == settings)
     return job.out / f"stock-{kind}.onnx"
 
@@ -143,7 +143,7 @@ def add_times(job: RunSetup, results: zoo.Results, name: str) -> None:
 
 
 def exported(out: Path, number: int) -> bytes:
-    """The file of one trial of a finished run."""
+    """Return the file of one trial of a finished run."""
     from seqto.api import export
 
     with tempfile.TemporaryDirectory(prefix="picked-") as folder:
@@ -175,7 +175,7 @@ def stock_row(
 
 
 def stock_model(prepared: Path, feeds: Iterable[Mapping[str, Any]], settings: Json | None) -> bytes:
-    """Stock quantization as onnxruntime writes it; None: dynamic."""
+    """Return stock quantization as onnxruntime writes it; None: dynamic."""
     from onnxruntime import quantization as stock
 
     with tempfile.TemporaryDirectory(prefix="stock-") as folder:
@@ -196,7 +196,7 @@ def stock_model(prepared: Path, feeds: Iterable[Mapping[str, Any]], settings: Js
 
 
 def told_of_model(job: RunSetup, out: Path, task: Task | None = None) -> Task:
-    """The task as a run has it: told the names of its outputs and the size of its picture."""
+    """Return the task as a run has it: it knows its outputs' names and its picture's size."""
     from seqto.model import prepare as model_prepare
     from seqto.tasks.task import ModelTask, judges_one_output
 
@@ -283,7 +283,7 @@ def float_scores(report: Mapping[str, Any]) -> Json:
 
 
 def picks(report: Mapping[str, Any]) -> list[Json]:
-    """The recommended trials as they are on the report split.
+    """Return the recommended trials as they are on the report split.
 
     Trials that an earlier call on the folder recommended are there too.
     """

@@ -74,7 +74,10 @@ def main() -> None:
 
 
 def _wanted(part: str, case: zoo.Case, options: argparse.Namespace) -> bool:
-    """`orders` is asked for two models; any other only when it was named on the command line."""
+    """Return whether a part is asked for.
+
+    `orders` is asked for two models; any other only when it was named on the command line.
+    """
     default = list(zoo.MODELS[:3])
     return part != "orders" or case.name in ORDER_MODELS or options.models != default
 
@@ -116,7 +119,7 @@ def prediction(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
 
 
 def stability(case: zoo.Case, seed: int, options: argparse.Namespace) -> Json:
-    """Rankings and losses of several draws of few and more samples, on the same pictures."""
+    """Return rankings and losses of several draws of few and more samples, on the same pictures."""
     import numpy as np
 
     data = case.job(options.runs / "none").data

@@ -42,12 +42,12 @@ def main() -> None:
 
 
 def pages() -> list[Path]:
-    """The pages that may have markers."""
+    """Return the pages that may have markers."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def filled(text: str) -> str:
-    """A page's text with every table made anew."""
+    """Return a page's text with every table made anew."""
 
     def made(found: re.Match[str]) -> str:
         return f"{found['head']}\n{table_named(found['name'])}\n{found['end']}"

@@ -101,7 +101,7 @@ def _prepared(case: zoo.Case, seed: int, options: argparse.Namespace) -> Path:
 
 
 def candidates(case: zoo.Case, seed: int, options: argparse.Namespace) -> list[Json]:
-    """Stepwise's candidates in the papers' setting, made once and kept."""
+    """Return stepwise's candidates in the papers' setting, made once and kept."""
     folder = options.runs / case.name / f"list-{seed}"
     kept = folder / f"list-{options.every}.json"
     if kept.is_file():
@@ -122,7 +122,7 @@ def contend(
     kind: str,
     listing: Sequence[Json],
 ) -> Json:
-    """One contender from the start of its process to the end of its list."""
+    """Run one contender from the start of its process to the end of its list."""
     settings = {**BY_KIND.get(kind, SETTINGS), "data.seed": seed}
     with tempfile.TemporaryDirectory(prefix=f"{kind}-", dir=options.runs) as folder:
         spec = {

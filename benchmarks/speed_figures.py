@@ -15,7 +15,7 @@ KINDS = ("published", "ours", "racing", "frontier")
 
 
 def curve(row: Json, box: Box) -> list[tuple[float, float]]:
-    """(seconds, hypervolume) after every candidate that saw all pictures."""
+    """Return (seconds, hypervolume) after every candidate that saw all pictures."""
     points: list[tuple[float, float]] = []
     found = []
     for event in sorted(row["events"], key=lambda e: e["at_s"]):
@@ -27,7 +27,7 @@ def curve(row: Json, box: Box) -> list[tuple[float, float]]:
 
 
 def figures(row: Json) -> Json:
-    """The columns of one contender."""
+    """Return the columns of one contender."""
     loop = row["loop"]
     wall = loop["end_s"] - loop["begin_s"]
     run_s = sum(s["run"] for s in row["seconds"])
@@ -119,7 +119,7 @@ def _contender_line(kind: str, found: Sequence[Json]) -> tuple[str, ...]:
 
 
 def _targets(repeats: Sequence[Mapping[str, Json]]) -> str:
-    """Ratios within each repeat, and their median."""
+    """Return ratios within each repeat, and their median."""
     tests: dict[str, list[float]] = {}
     fronts_equal = []
     for found in repeats:
@@ -158,7 +158,7 @@ def _targets(repeats: Sequence[Mapping[str, Json]]) -> str:
 
 
 def box_of(found: Mapping[str, Json]) -> Box:
-    """The reference: the published procedure's first candidate is the fully quantized model."""
+    """Return the reference: the published procedure's first candidate, fully quantized."""
     return Box.of(found["published"]["events"][0]["loss"], found["published"]["float_bytes"])
 
 

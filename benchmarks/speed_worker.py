@@ -24,7 +24,7 @@ STARTS = 7
 def worker_memory(
     case: zoo.Case, seed: int, options: argparse.Namespace, *, listing: Sequence[Json]
 ) -> Json:
-    """Private bytes of one worker: idle, with the float model, and with candidates."""
+    """Return private bytes of one worker: idle, with the float model, and with candidates."""
     from seqto.assembly.plan import Plan
     from seqto.execution.files import LocalFiles
     from seqto.execution.jobs import TryPlan, WorkerSetup
@@ -73,7 +73,7 @@ def worker_memory(
 
 
 def _peak(executor: Any, plans: Sequence[Any], rows: int) -> int:
-    """Largest private memory while a worker evaluates plans, looked at again and again."""
+    """Return largest private memory while a worker evaluates plans, looked at again and again."""
     from seqto.execution.jobs import Evaluate, MakeReference
     from seqto.records import Failure
 
@@ -95,7 +95,7 @@ def _peak(executor: Any, plans: Sequence[Any], rows: int) -> int:
 
 
 def _import_bytes(modules: str) -> int:
-    """What importing libraries costs a process that has numpy: a constant, whatever the model."""
+    """Return what importing libraries costs a process that has numpy: the same for all models."""
     code = (
         "import numpy, psutil; p = psutil.Process(); a = p.memory_full_info().uss\n"
         f"import {modules}; print(p.memory_full_info().uss - a)"
@@ -105,7 +105,7 @@ def _import_bytes(modules: str) -> int:
 
 
 def start_times() -> Json:
-    """Seconds of `import seqto` (beyond an empty Python) and of `seqto --help`, best of a few."""
+    """Return seconds of `import seqto` beyond an empty Python and of `seqto --help`, the best."""
     import os
 
     path = os.pathsep.join(p for p in sys.path if p)

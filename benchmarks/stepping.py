@@ -22,7 +22,7 @@ RANDOM_ORDERS = 5
 
 
 def stepwise_plans(space: Space, *, order: str = "worst", seed: int = 0) -> Steps:
-    """All steps that the product's stepwise would take over this space."""
+    """Return all steps that the product's stepwise would take over this space."""
     from seqto.search.strategies.stepwise import Stepwise
 
     generator = Stepwise(order=order, stop_loss=-1.0).search(space, seed=seed)
@@ -37,13 +37,13 @@ def stepwise_plans(space: Space, *, order: str = "worst", seed: int = 0) -> Step
 
 
 def thinned(steps: Steps, every: int) -> Steps:
-    """The first, every N-th after it, and the last."""
+    """Return the first, every N-th after it, and the last."""
     kept = steps[::every]
     return kept if kept[-1] is steps[-1] else [*kept, steps[-1]]
 
 
 def excluded_bytes(space: Space, plan: Plan) -> int:
-    """Float bytes of the layers that a plan leaves out of the default one."""
+    """Return float bytes of the layers that a plan leaves out of the default one."""
     kept = dict(plan.schemes)
     return sum(
         4 * x.parameters for x in space.layers if x.name in space.default and x.name not in kept
@@ -218,7 +218,7 @@ def _added(space: Space) -> dict[str, float]:
 
 
 def _without(space: Space, row: LayerError) -> Plan:
-    """The full plan without one layer, as stepwise leaves it out."""
+    """Return the full plan without one layer, as stepwise leaves it out."""
     return stepwise_plans(dataclasses.replace(space, ranking=(row,)))[1][0]
 
 

@@ -249,7 +249,7 @@ def judge_models(setup: Any, store: Any, given: argparse.Namespace) -> dict[str,
 
 
 def joined(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Rows of an earlier call with those of this one, which replace rows of the same name."""
+    """Return rows of an earlier call, those of the same name replaced by this one's."""
     rows = {row["name"]: row for row in before["rows"]}
     for row in found["rows"]:
         rows[row["name"]] = {**rows.get(row["name"], {}), **row}

@@ -194,7 +194,7 @@ def decay_groups(model: MobileNetV3, recipe: fashion.Recipe) -> list[dict[str, A
 
 
 def int8_configs() -> list[fashion.Int8Config]:
-    """Every granularity with the quantizer's own remedy for cut-off biases off and on."""
+    """Measure every granularity with the quantizer's own remedy for cut-off biases off and on."""
     return [
         fashion.Int8Config(
             f"{'per-channel' if per_channel else 'per-tensor'} u8 x s8, {BIAS_OPTION}={disabled}",
@@ -209,7 +209,7 @@ def int8_configs() -> list[fashion.Int8Config]:
 
 
 def weight_ranges(path: Path) -> list[str]:
-    """Largest weight and bias of every squeeze layer, to show that the trap is in the file."""
+    """Return the largest weight and bias of every squeeze layer: the trap is in the file."""
     graph = onnx.load(path).graph
     arrays = {i.name: onnx.numpy_helper.to_array(i) for i in graph.initializer}
     return [

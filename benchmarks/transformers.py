@@ -139,7 +139,7 @@ def planned(prepared: Prepared, title: str) -> Plan:
 
 
 def rows(name: str, folder: Path, count: int, plans: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """One row a plan of a model."""
+    """Yield one row a plan of a model."""
     config = tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf8"))
     path = folder / config["model"]["path"]
     kind = config["task"]["kind"]

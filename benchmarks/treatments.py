@@ -111,7 +111,7 @@ def treated(
 
 
 def chosen_layers(prepared: Prepared, scheme: str) -> list[Layer]:
-    """Matrix products, or the large convolutions where four bits by channel are measured."""
+    """Return matrix products, or the large convolutions where four bits by channel are measured."""
     weighted = [x for x in prepared.layers if x.weight and not x.storage and x.table is None]
     if scheme.startswith((DYNAMIC, INT4)):
         return [x for x in weighted if x.op_type in DENSE]

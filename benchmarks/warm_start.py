@@ -151,7 +151,7 @@ def point(trial: Any, size: int) -> list[tuple[float, ...]]:
 
 
 def volume(points: list[tuple[float, ...]]) -> float:
-    """Of the front, as a share of the box up to WORST."""
+    """Return the front's hypervolume as a share of the box up to WORST."""
     from seqto.selection.pareto import front, hypervolume
 
     if not points:

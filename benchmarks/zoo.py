@@ -55,7 +55,7 @@ class Case:
         strategy: Any = None,
         data: Data | None = None,
     ) -> RunSetup:
-        """A run of this model; overrides are dotted settings."""
+        """Return a run of this model; overrides are dotted settings."""
         from seqto import config
         from seqto.model.sources.source import Fetched
         from seqto.study.setup import make_setup
@@ -71,7 +71,7 @@ class Case:
 def parser(
     name: str, about: str | None, *, models: Sequence[str], seeds: Sequence[int] | None = (0,)
 ) -> argparse.ArgumentParser:
-    """The options that every benchmark has; seeds None for those that split no data."""
+    """Return the options that every benchmark has; seeds None for those that split no data."""
     # ended like Ctrl-C: what a benchmark has started ends with it
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     found = argparse.ArgumentParser(
@@ -98,7 +98,7 @@ def parser(
 
 
 def cases(options: argparse.Namespace) -> list[Case]:
-    """The models that were asked for; a missing zoo or model ends the program with one line."""
+    """Return the models that were asked for; a missing one ends the program with one line."""
     from seqto import config
 
     extra = dict(config.parse_assignment(text) for text in options.set)
@@ -180,7 +180,7 @@ class Results:
 
 
 def commit() -> str | None:
-    """The commit of this checkout; None where git does not say."""
+    """Return the commit of this checkout; None where git does not say."""
     words = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -190,14 +190,14 @@ def commit() -> str | None:
 
 
 def command() -> str:
-    """The command line without this machine's folders."""
+    """Return the command line without this machine's folders."""
     script = Path(sys.argv[0]).name
     words = [w.replace(str(ROOT) + "/", "").replace(str(ROOT.parent), "..") for w in sys.argv[1:]]
     return " ".join(["python", f"benchmarks/{script}", *words])
 
 
 def save(figure: Any, path: Path) -> None:
-    """A matplotlib figure into a file, and a word about it."""
+    """Write a matplotlib figure to a file, and say so."""
     figure.tight_layout()
     figure.savefig(path, dpi=130)
     note(f"plot in {path}")
@@ -210,7 +210,7 @@ def note(text: str) -> None:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -225,7 +225,7 @@ def megabytes(size_bytes: float | None) -> str:
 
 
 def bounded(loss: Mapping[str, Any] | None) -> str:
-    """A loss with its Wilson 95 % bounds."""
+    """Return a loss with its Wilson 95 % bounds."""
     if loss is None:
         return "–"
     value, low, high = (100 * loss[k] for k in ("value", "low", "high"))
@@ -260,7 +260,7 @@ def stock_quantized(
     exclude: Sequence[str] = (),
     per_channel: bool = False,
 ) -> bytes:
-    """Stock quantize_static, s8 × s8, MinMax, QDQ; as onnxruntime writes it."""
+    """Return stock quantize_static, s8 × s8, MinMax, QDQ; as onnxruntime writes it."""
     import logging
 
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
@@ -283,7 +283,7 @@ def stock_quantized(
 
 
 def cleaned(model: bytes, prepared: Path | None = None) -> bytes:
-    """The clean-up that our models get: no notes, short tensor names, no names of added nodes."""
+    """Clean a model as ours are: no notes, short tensor names, no names of added nodes."""
     import onnx
 
     from seqto.model import files as model_files
@@ -307,5 +307,5 @@ def cleaned(model: bytes, prepared: Path | None = None) -> bytes:
 
 
 def fully_quantized(prepared: Path, store: SampleStore) -> bytes:
-    """FQ of the targets: stock, per-tensor, s8/s8, MinMax, on our prepared model, cleaned."""
+    """Return FQ of the targets: stock, per tensor, s8/s8, MinMax, our prepared model, cleaned."""
     return cleaned(stock_quantized(prepared, calibration_feeds(store)), prepared)

@@ -87,7 +87,7 @@ def give_up(reason: str) -> NoReturn:
 
 
 def installed() -> Path:
-    """The folder of the onnxruntime that this Python imports."""
+    """Return the folder of the onnxruntime that this Python imports."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         give_up(f"only Linux on x86-64, not {sys.platform} on {platform.machine()}")
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]

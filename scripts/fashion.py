@@ -229,7 +229,7 @@ def logits(path: Path, images: Pixels) -> Floats:
 
 
 def top1(path: Path, images: Pixels) -> Labels:
-    """The class each picture is given."""
+    """Return the class that each picture is given."""
     answers: Labels = logits(path, images).argmax(1)
     return answers
 

@@ -121,7 +121,7 @@ def _attend(g: _Graph, query: str, keys: str, values: str, name: str) -> str:
 
 
 def wiring(*, cache: bool = False, memory: bool = True) -> dict[str, dict[str, Any]]:
-    """The tables [task.encoder] and [task.decoder] of these components."""
+    """Return the tables [task.encoder] and [task.decoder] of these components."""
     words: dict[str, Any] = {"tokens": "new" if cache else "tokens"}
     if memory:
         words["memory"] = "encoder:memory"
@@ -142,7 +142,7 @@ def write_bundle(folder: Path, *, cache: bool = False, memory: bool = True) -> d
 
 
 def write_tokenizer(path: Path) -> Path:
-    """A tokenizer.json with one token a letter."""
+    """Return a tokenizer.json with one token a letter."""
     special = ["<pad>", "<s>", "</s>", "<unk>"]
     vocabulary = {token: number for number, token in enumerate([*special, *LETTERS])}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -154,7 +154,7 @@ def write_tokenizer(path: Path) -> Path:
 
 
 def words(count: int, *, seed: int = 0, shortest: int = 3, longest: int = 9) -> list[str]:
-    """Words of random letters."""
+    """Return words of random letters."""
     random = np.random.default_rng(seed)
     lengths = random.integers(shortest, longest + 1, count)
     return ["".join(random.choice(list(LETTERS), n)) for n in lengths]

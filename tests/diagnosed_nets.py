@@ -98,7 +98,7 @@ def uniform(rows: int, channels: int, *, side: int = 8, seed: int = 0) -> list[F
 
 
 def even(outputs: int, inputs: int, *, seed: int = 1) -> Floats:
-    """Weights of one range in every channel: one large one, and small ones below zero.
+    """Return weights of one range in every channel: one large one, and small ones below zero.
 
     No two products have a large sum of one sign, so that it fits into 16 bits.
     """

@@ -154,7 +154,7 @@ def _run(
     constants: Mapping[str, Array],
     output: str,
 ) -> Array:
-    """The nodes alone, in a model of their own, without graph optimization."""
+    """Return the nodes alone, in a model of their own, without graph optimization."""
     proto = assembler.prepared.proto
     made = {o for n in nodes for o in n.output}
     read = {x for n in nodes for x in n.input if x} - made

@@ -15,7 +15,7 @@ from seqto.cli.main import main
 
 
 def seqto(*words: str | Path) -> tuple[int, str, str]:
-    """The command in this process: exit code, stdout, stderr."""
+    """Run a command in this process; return exit code, stdout, stderr."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(w) for w in words])

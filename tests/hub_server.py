@@ -211,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(200, json.dumps(answer).encode())
 
     def _body(self) -> list[str]:
-        """Names in the body of a request, in JSON or as a form."""
+        """Return names in the body of a request, in JSON or as a form."""
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         try:
             found = json.loads(raw)["paths"]

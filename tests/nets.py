@@ -171,7 +171,7 @@ def scaled(*, alpha: float = 0.25, beta: float = 2.0, seed: int = 8) -> Any:
 
 
 def conditional(*, seed: int = 9) -> Any:
-    """The second layer's weights are inside the branches of an If."""
+    """Return a net whose second layer has its weights inside the branches of an If."""
     net = Net(seed=seed)
     x = net.add("Relu", [net.conv("x", (3, 8))])
     x = net.add("Flatten", [net.add("GlobalAveragePool", [x])])
@@ -195,7 +195,7 @@ def conditional(*, seed: int = 9) -> Any:
 
 
 def pictures(count: int, *, seed: int = 0) -> NDArray[np.float32]:
-    """Blobs of different colours: smooth, so that pooling does not average them away."""
+    """Return blobs of different colours: smooth, so that pooling does not average them away."""
     rng = np.random.default_rng(seed)
     tint = rng.standard_normal((count, 3, 1, 1)) * 1.5
     noise = rng.standard_normal((count, 3, SIDE, SIDE)) * 0.7
@@ -209,7 +209,7 @@ def run(
     exact: bool = False,
     disabled: Sequence[str] = (),
 ) -> list[NDArray[Any]]:
-    """Outputs of a proto or of bytes; exact: no graph optimization, quantization in float.
+    """Return outputs of a proto or of bytes; exact: no graph optimization, quantization in float.
 
     `disabled` are names of optimizers that the session leaves out.
     """
@@ -235,7 +235,7 @@ def save(model: Any, path: Path) -> Path:
 
 
 def save_with_external_data(model: Any, path: Path) -> Path:
-    """The weights go into a file beside the model, as large exporters do it."""
+    """Write the weights into a file beside the model, as large exporters do it."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     onnx.save_model(
@@ -274,7 +274,7 @@ def samples_for(model: Any, count: int, *, seed: int = 0) -> dict[str, NDArray[A
 
 
 def save_samples(path: Path, count: int, *, model: Any | None = None, seed: int = 0) -> Path:
-    """An .npz of pictures; labels are the model's own answers with every tenth one wrong."""
+    """Return an .npz of pictures; labels are the model's own answers with every tenth one wrong."""
     x = pictures(count, seed=seed)
     arrays: dict[str, NDArray[Any]] = {"x": x}
     if model is not None:

@@ -67,7 +67,7 @@ def suppressed(*, classes: int = 3, seed: int = 14) -> Any:
 
 
 def segmenter(*, output: str = "mask", seed: int = 11) -> Any:
-    """A soft map of one object."""
+    """Return a soft map of one object."""
     net = Net(seed=seed)
     x = net.add("Relu", [net.conv("x", (3, 8))])
     x = net.add("Relu", [net.conv(x, (8, 8))])

@@ -39,7 +39,7 @@ def ready(
 
 
 def reference_of(files: LocalFiles, part: FileRef, task: Any, labels: Any) -> FileRef:
-    """The reference that the main process makes of one part."""
+    """Return the reference that the main process makes of one part."""
     decoded, about = scoring.load_part(files.path(part))
     made = scoring.reference_from(task, CALIBRATION, [decoded], labels=labels, about=about)
     path = files.named("cache/work/reference-calibration")

@@ -9,7 +9,7 @@ from seqto.cli.main import main
 
 
 def said(capsys: Any, *words: str | Path) -> str:
-    """The one line that a bad call prints; checks all that is common to them."""
+    """Return the one line that a bad call prints; checks all that is common to them."""
     code = main([str(w) for w in words])
     printed = capsys.readouterr()
     assert code == 2, printed

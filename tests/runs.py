@@ -52,12 +52,12 @@ def write_config(folder: Path, *, batch: int | str = "N", text: str = CONFIG) ->
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events of a journal as JSON."""
+    """Return the events of a journal as JSON."""
     return [event.to_json() for event in journal.read_events(path)]
 
 
 def environment(*extra: Path) -> dict[str, str]:
-    """Subprocesses find what this process finds, and what is added."""
+    """Return an environment in which processes find what this one finds, and more."""
     path = [str(Path(__file__).parent), *(str(p) for p in extra), *sys.path]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p)}
 
@@ -95,12 +95,12 @@ CLOCKED_PICKS = {"fast", "drop_in", "latency"}  # a clock decides which trial th
 
 
 def picks(report: Mapping[str, Any]) -> dict[str, int]:
-    """Recommendations that no clock has a say in."""
+    """Return recommendations that no clock has a say in."""
     return {k: v for k, v in report["recommended"].items() if k not in CLOCKED_PICKS}
 
 
 def figures(report: Mapping[str, Any]) -> Any:
-    """A report without what a clock has measured or decided."""
+    """Return a report without what a clock has measured or decided."""
     found = {k: _untimed(v) for k, v in report.items() if k not in TIMED | NOT_COMPARED}
     found["recommended"] = picks(report)
     found["sentence"] = untimed_sentence(report)
@@ -120,7 +120,7 @@ def figures(report: Mapping[str, Any]) -> Any:
 
 
 def untimed_sentence(report: Mapping[str, Any]) -> str:
-    """The sentence of the recommendation without its words on speed."""
+    """Return the sentence of the recommendation without its words on speed."""
     sentence: str = report["sentence"]
     for trial in report["trials"]:
         if trial["latency_ms"]:
@@ -137,7 +137,7 @@ def _untimed(value: Any) -> Any:
 
 
 def essence(report: Mapping[str, Any]) -> list[Any]:
-    """Which trials there are, what they are and what they lose; the same in every run."""
+    """Return which trials there are, what they are and what they lose; the same in every run."""
     keys = ("number", "key", "plan", "excluded", "size_bytes", "sha256", "error", "note")
     return [[*(t[k] for k in keys), t["loss"] and t["loss"]["value"]] for t in report["trials"]]
 

@@ -18,7 +18,7 @@ MINE = b"the user's own"
 
 
 def seqto(*words: str | Path) -> tuple[int, str]:
-    """The command in this process: exit code and stderr."""
+    """Run a command in this process; return exit code and stderr."""
     err = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
         code = main([str(w) for w in words])

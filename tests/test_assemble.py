@@ -128,7 +128,7 @@ def test_the_order_in_which_layers_are_named_does_not_matter(schemes: dict[str, 
 
 
 def codes_for(assembler: Assembler, layer: Layer, *, dynamic: bool) -> list[str]:
-    """Everything that this layer can be here."""
+    """Return everything that this layer can be here."""
     roundable = any(name == layer.name for name, _ in assembler.rounded)
     found = []
     for scheme in GRID:

@@ -58,7 +58,7 @@ def test_this_run_has_the_kernels_that_it_is_for() -> None:
 
 
 def hot_net() -> onnx.ModelProto:
-    """Weights of one sign behind positive inputs: each pair of products is above 2¹⁵."""
+    """Return weights of one sign behind positive inputs: each pair of products is above 2¹⁵."""
     net = Net()
     rng = np.random.default_rng(3)
     hot = (rng.choice([0.5, 1.0], (16, 16, 1, 1)) * rng.uniform(0.95, 1.0)).astype(np.float32)

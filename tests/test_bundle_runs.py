@@ -75,7 +75,7 @@ latency_s = 0.01
 
 
 def write_run(folder: Path, *, text: str = CONFIG, **settings: Any) -> Path:
-    """Components, tokenizer, words and tune.toml in a folder."""
+    """Return components, tokenizer, words and tune.toml in a folder."""
     bundles.write_bundle(folder, **settings)
     bundles.write_tokenizer(folder / "tokenizer.json")
     words = bundles.words(40)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 
 def retrained(source: Path, target: Path) -> Path:
-    """The same graph with weights that moved by a hundredth of their spread."""
+    """Return the same graph with weights that moved by a hundredth of their spread."""
     model = onnx.load(source)
     rng = np.random.default_rng(0)
     for tensor in model.graph.initializer:

@@ -176,7 +176,7 @@ def test_devices_are_listed_with_reasons(capsys: Any) -> None:
 
 
 def best_of(words: list[str], times: int = 3) -> float:
-    """CPU seconds of a command: a busy machine makes it wait, not compute."""
+    """Return CPU seconds of a command: a busy machine makes it wait, not compute."""
     found = []
     for _ in range(times):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

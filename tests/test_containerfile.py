@@ -58,7 +58,7 @@ def test_it_runs_the_demo() -> None:
 
 
 def copied(folder: Path) -> Path:
-    """The files that the image has, alone in a folder."""
+    """Return the files that the image has, alone in a folder."""
     source = folder / "source"
     source.mkdir(parents=True)
     for words in of("COPY"):

@@ -96,7 +96,7 @@ def test_dynamic_schemes_have_an_exact_twin_without_integer_kernels() -> None:
 
 
 def _uneven(outputs: int, inputs: int) -> Floats:
-    """One channel with one large weight; the others make as much of many small ones."""
+    """Return one channel with one large weight; the others make as much of many small ones."""
     random = np.random.default_rng(3)
     matrix = (random.uniform(0.2, 1.2, (outputs, inputs)) / inputs).astype(np.float32)
     matrix[0] = 0.0

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 
 def joined_net(scale: float) -> Any:
-    """Scores of 0 to 1 and boxes of 0 to `scale` in one tensor."""
+    """Return scores of 0 to 1 and boxes of 0 to `scale` in one tensor."""
     net = Net(seed=4)
     x = net.add("Relu", [net.conv("x", (3, 8))])
     scores = net.add("Sigmoid", [net.conv(x, (8, 4))])

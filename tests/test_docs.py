@@ -106,7 +106,7 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 def commands_of(block: Block) -> list[str]:
-    """Single commands: continued lines are one; a console shows them behind `$ `."""
+    """Return single commands: continued lines are one; a console shows them behind `$ `."""
     joined = block.body.replace("\\\n", " ")
     lines = [re.sub(r"\s+#\s.*$", "", line).strip() for line in joined.splitlines()]
     if block.language == "console":
@@ -120,7 +120,7 @@ def shell_commands(path: Path) -> list[str]:
 
 
 def workflow_commands() -> list[str]:
-    """The `seqto` lines of the workflow, continued ones joined."""
+    """Return the `seqto` lines of the workflow, continued ones joined."""
     text = WORKFLOW.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [" ".join(line.split()) for line in text.splitlines()]
     return [line.removeprefix("run: ") for line in lines if re.match(r"(run: )?seqto ", line)]
@@ -169,7 +169,7 @@ def fill(folder: Path) -> None:
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """One command of ours runs in this process; what needs a shell gets one."""
+    """Run one command of ours in this process; what needs a shell gets one."""
     if command.startswith("seqto ") and not set(command) & set("|&;<>$`*\n\\"):
         return run_here(shlex.split(command, comments=True)[1:], folder)
     environment = runs.environment()
@@ -363,7 +363,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """Headings as GitHub makes anchors of them."""
+    """Return headings as GitHub makes anchors of them."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 

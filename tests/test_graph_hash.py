@@ -18,7 +18,7 @@ def model(
     seed: int = 0,
     alpha: float = 1.0,
 ) -> bytes:
-    """Two branches of x: x·w → op, and Gemm; their sum is the output."""
+    """Return two branches of x: x·w → op, and Gemm; their sum is the output."""
     rng = np.random.default_rng(seed)
     w, v = f"w{names}", f"v{names}"
     nodes = [

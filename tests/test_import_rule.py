@@ -43,7 +43,7 @@ class Import:
 
 
 def modules_of(root: Path) -> dict[str, Path]:
-    """Dotted name without `seqto.` → file; a package is named as its folder."""
+    """Return dotted name without `seqto.` → file; a package is named as its folder."""
     found = {}
     for path in sorted(root.rglob("*.py")):
         parts = list(path.relative_to(root).with_suffix("").parts)
@@ -54,7 +54,7 @@ def modules_of(root: Path) -> dict[str, Path]:
 
 
 def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[Import]:
-    """Every import of a file; `from seqto.a import b` is `seqto.a.b` where b is a module."""
+    """Yield every import of a file; `from seqto.a import b` is `seqto.a.b` where b is a module."""
     for node, inner in statements(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -69,7 +69,7 @@ def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[Import]:
 
 @functools.cache  # every test reads all files
 def statements(text: str) -> tuple[tuple[ast.Import | ast.ImportFrom, bool], ...]:
-    """The import statements of a file, and whether each is in a function."""
+    """Return the import statements of a file, and whether each is in a function."""
     found = []
     waiting: list[tuple[ast.AST, bool]] = [(ast.parse(text), False)]
     while waiting:
@@ -90,7 +90,7 @@ def own_name(imported: Import) -> str:
 
 
 def order_problems(root: Path) -> list[str]:
-    """Imports that go down the order, and rooms that are not in it."""
+    """Return imports that go down the order, and rooms that are not in it."""
     known = modules_of(root)
     problems = [
         f"{name}: room {name.split('.')[0]!r} is not in ORDER"
@@ -132,7 +132,7 @@ def cycles(root: Path) -> list[str]:
 
 
 def users_of(*packages: str) -> set[str]:
-    """Files that import one of these foreign packages."""
+    """Return files that import one of these foreign packages."""
     known = modules_of(ROOT)
     return {
         name

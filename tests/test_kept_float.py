@@ -33,7 +33,7 @@ STATIC = "static-s8-u8-channel"
 
 
 def chain(op: str, activation: str, *, channels: int = CHANNELS, bias: bool = True) -> Any:
-    """Three products in a row, with the activation behind each."""
+    """Return three products in a row, with the activation behind each."""
     net = Net(opset=17)
     x = "x"
     for _ in range(3):
@@ -75,7 +75,7 @@ def assembler_for(proto: Any) -> Assembler:
 
 
 def plan_for(made: Assembler, kept: dict[str, str], *, static: str = STATIC) -> Plan:
-    """All layers static but those in `kept`."""
+    """Return all layers static but those in `kept`."""
     weightless = "static-" + static.split("-")[2]
     schemes = {x.name: static if x.weight else weightless for x in made.prepared.layers}
     return Plan.of({**schemes, **kept})
@@ -88,7 +88,7 @@ def weighted(made: Assembler) -> list[str]:
 def loaded(
     data: bytes, folder: Path, *, level: str = "ORT_ENABLE_ALL", disabled: bool = False
 ) -> tuple[Any, Any]:
-    """A session and the graph that it runs."""
+    """Return a session and the graph that it runs."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
@@ -167,7 +167,7 @@ def test_other_activation_types(activation: str, tmp_path: Path) -> None:
 
 
 def moved(mover: str, *, before: bool) -> Any:
-    """Conv, Conv, Conv with an op that moves data before or behind the middle one."""
+    """Return Conv, Conv, Conv with an op that moves data before or behind the middle one."""
     net = Net(opset=17)
 
     def move(x: str) -> str:

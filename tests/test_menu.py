@@ -16,7 +16,7 @@ BYTES = {x.name: 4 * x.parameters for x in LAYERS}
 
 
 def offered(**more: object) -> dict[str, tuple[str, ...]]:
-    """Layer → codes."""
+    """Return layer → codes."""
     settings: dict[str, object] = {"weight_bytes": BYTES, "roundable": ROUNDABLE}
     constraints = more.pop("constraints", choices.Constraints())
     found, _ = choices.all_choices(LAYERS, Ort(), constraints, **{**settings, **more})  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def test_half_precision_that_is_asked_for_is_offered_to_layers_with_weights() ->
 
 
 def block(number: int) -> list[Layer]:
-    """Four small matrix products and one product of two activations."""
+    """Return four small matrix products and one product of two activations."""
     products = [
         Layer(
             f"m{number}{i}",

@@ -67,7 +67,7 @@ def _constants(path: Path) -> dict[str, onnx.TensorProto]:
 
 
 def _float_weights(path: Path) -> list[bytes]:
-    """Whole weights that are still float; scales and biases have fewer numbers."""
+    """Return whole weights that are still float; scales and biases have fewer numbers."""
     kept = [t for t in _constants(path).values() if t.data_type == 1]
     return [t.raw_data for t in kept if np.prod(t.dims) >= 100]
 

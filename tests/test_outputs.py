@@ -27,7 +27,7 @@ def value(name: str, kind: int = TensorProto.FLOAT, shape: list[Any] | None = No
 
 
 def extended(*nodes: Any, given: list[Any], constants: list[Any] | None = None) -> Any:
-    """The residual net with nodes behind it and other outputs."""
+    """Return the residual net with nodes behind it and other outputs."""
     proto = nets.residual(uneven=True, seed=3)
     proto.graph.node.extend(nodes)
     proto.graph.initializer.extend(constants or [])
@@ -77,7 +77,7 @@ def chosen(proto: Any, wanted: str | None = None) -> outputs.Judged:
 
 
 def unusable() -> Any:
-    """Before the scores: the input, a copy of it, a constant, a shape, a sequence, text."""
+    """Return a net with outputs before the scores: input, copy, constant, shape, sequence, text."""
     text = numpy_helper.from_array(np.array(["a", "b"], dtype=object), "words")
     nodes = [
         helper.make_node("Identity", ["x"], ["copy"], "copying"),

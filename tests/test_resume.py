@@ -231,7 +231,7 @@ def test_a_journal_that_was_ended_before_its_header_goes_on(tmp_path: Path) -> N
 
 
 def poisoned(folder: Path) -> Path:
-    """Samples of which one of the report split is beyond what a quantized model may take."""
+    """Return samples of which one of the report split is beyond what a quantized model may take."""
     import numpy as np
 
     config = runs.write_config(folder)

@@ -45,7 +45,7 @@ def a_variant(folder: Path) -> Prepared:
 
 
 def rounds(folder: Path, failure: Failure | None = None) -> FakeExecutor:
-    """An executor that rounds in this process, or fails."""
+    """Return an executor that rounds in this process, or fails."""
 
     def answer(job: Any) -> Any:
         if failure is not None:

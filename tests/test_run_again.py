@@ -80,7 +80,7 @@ def test_changed_settings_are_refused_with_what_changed(
 
 
 def moved(done: Done, folder: Path) -> Path:
-    """The inputs in another folder: paths may change, contents may not."""
+    """Return the inputs in another folder: paths may change, contents may not."""
     shutil.copytree(done.config.parent, folder, ignore=shutil.ignore_patterns("out"))
     return folder / "tune.toml"
 

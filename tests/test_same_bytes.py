@@ -56,7 +56,7 @@ def drawn_statistics(prepared: Prepared) -> Statistics:
 
 
 def drawn_plan(prepared: Prepared, seed: int) -> Plan:
-    """Mostly one scheme, every fourth layer another: regions of all kinds meet."""
+    """Return mostly one scheme, every fourth layer another: regions of all kinds meet."""
     rng = random.Random(seed)
     usual = rng.choice(CODES[4:10])
     schemes = {}

@@ -20,7 +20,7 @@ from seqto.testing.fakes import FakeDevice
 
 
 def answers(matmul: float, conv: float) -> list[Any]:
-    """What a device gives whose sums are these shares of the exact ones."""
+    """Return what a device gives whose sums are these shares of the exact ones."""
     exact = saturation.ACTIVATION * saturation.WEIGHT * saturation.DEPTH
     return [np.full((8, 32), matmul * exact), np.full((1, 32, 4, 4), conv * exact)]
 

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from seqto.errors import ConfigError
-from seqto.report.live import live_view, make_server, start, url_of
+from seqto.report.live import make_server, start, url_of
+from serving import live_view
 
 sys.path.insert(0, str(Path(__file__).parent / "reports"))
 from synthetic import EVIL_NAMES, build_report, journal

@@ -128,7 +128,7 @@ def seen(graph: stock.Graph, name: str) -> dict[str, NDArray[Any]] | None:
 def without_dead_channels(
     mine: dict[str, NDArray[Any]], other: dict[str, NDArray[Any]]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """Convolution weights without the channels that hold nothing in both models."""
+    """Return convolution weights without the channels that hold nothing in both models."""
     if "data" not in mine or mine["zero"].size < 2 or mine["data"].ndim < 3:
         return mine, other
     live = mine["zero"] == other["zero"]

@@ -30,7 +30,7 @@ LOOK_UP_S = 14  # 1.31 looks its servers up nine seconds after it was loaded
 
 
 def start(folder: Path, telemetry: str, *, seconds: float, trace: bool = False) -> Any:
-    """A process with fresh user folders that opens a session and stays for some seconds."""
+    """Return a process with fresh user folders that opens a session and stays for some seconds."""
     home = folder / telemetry
     (home / "tmp").mkdir(parents=True)
     model = nets.save(nets.residual(), folder / f"{telemetry}.onnx")

@@ -25,7 +25,7 @@ def inputs(folder: Path) -> tuple[Path, Path]:
 
 
 def schemes_of(run: Path) -> list[dict[str, str]]:
-    """Layer → code, of every trial."""
+    """Return layer → code, of every trial."""
     events = journal.read_events(run / "journal.jsonl")
     state = replay(events)
     trials = [t for t in state.trials.values() if t.error is None]

@@ -16,7 +16,7 @@ VOCABULARY = {word: number for number, word in enumerate((*SPECIAL, *WORDS))}
 def tokenizer_json(
     path: Path, *, special: bool = True, max_length: int | None = None, padding: bool = False
 ) -> Path:
-    """A word-level tokenizer; `special`: [CLS] words [SEP]."""
+    """Return a word-level tokenizer; `special`: [CLS] words [SEP]."""
     template = {
         "type": "TemplateProcessing",
         "single": [_special("[CLS]"), _sequence("A", 0), _special("[SEP]")],
@@ -83,7 +83,7 @@ def _sequence(name: str, kind: int) -> dict[str, object]:
 
 
 def sentences(count: int, *, seed: int = 0, longest: int = 9) -> list[str]:
-    """Sentences of 1 to `longest` words."""
+    """Return sentences of 1 to `longest` words."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, rng.integers(1, longest + 1))) for _ in range(count)]
 

@@ -40,7 +40,7 @@ class _Transformer(Net):
     def attention(
         self, x: str, hidden: str, *, cached: bool = False, lowest: float | None = None
     ) -> str:
-        """`hidden`: true where a token may not be looked at; broadcasts to N×T×T.
+        """Return the block's output; `hidden`: true where a token may not be looked at (N×T×T).
 
         lowest: a mask of 0 and this number is added, as torch writes it; None: LOWEST is chosen.
         """
@@ -110,7 +110,7 @@ def classifier(*, classes: int = 2, length: int | str = "tokens", seed: int = 0)
 def causal(
     *, cached: bool = False, ids: str = "tokens", lowest: float | None = None, seed: int = 0
 ) -> Any:
-    """A language model without a mask: every token looks back alone.
+    """Return a language model without a mask: every token looks back alone.
 
     cached: with inputs and outputs for keys and values, as a decoder that generates has them.
     """

@@ -123,7 +123,7 @@ def encoder(*, seed: int = 0) -> Any:
 
 
 def classifier(*, seed: int = 3) -> Any:
-    """The encoder with its block's mean and four classes behind it."""
+    """Return the encoder with its block's mean and four classes behind it."""
     net = _Graph(seed)
     words = net.add("Gather", net.weight(VOCABULARY, WIDTH), "ids", name="/words/Gather")
     x = net.block(net.norm(words, apart=True), net.number(0.0), apart=True)
@@ -154,7 +154,7 @@ def decoder(*, seed: int = 1) -> Any:
 
 
 def recurrent(*, seed: int = 2) -> Any:
-    """A GRU over embedded tokens."""
+    """Return a GRU over embedded tokens."""
     net = _Graph(seed)
     words = net.add("Gather", net.weight(VOCABULARY, WIDTH), "ids", name="/words/Gather")
     turned = net.add("Transpose", words, perm=[1, 0, 2])
@@ -176,7 +176,7 @@ def recurrent(*, seed: int = 2) -> Any:
 def tokens(
     model: Any, *, batch: int = 2, length: int = 9, seed: int = 0
 ) -> dict[str, NDArray[Any]]:
-    """Feeds for one of the nets: token ids, and a mask without padding."""
+    """Return feeds for one of the nets: token ids, and a mask without padding."""
     rng = np.random.default_rng(seed)
     feeds = {"ids": rng.integers(0, VOCABULARY, (batch, length))}
     if any(i.name == "mask" for i in model.graph.input):

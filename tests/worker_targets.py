@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def echo(setup: Json) -> Handler:
-    """Sends `setup` and the job back. With `until` it ends when that file exists."""
+    """Send `setup` and the job back. With `until`, end when that file exists."""
 
     def handle(job: Json, _channel: Channel) -> Json:
         while "until" in job and not Path(job["until"]).exists():
@@ -31,7 +31,7 @@ def echo(setup: Json) -> Handler:
 
 
 def count(setup: Json) -> Handler:
-    """Sends numbers up to `n`, until asked to stop."""
+    """Send numbers up to `n`, until asked to stop."""
 
     def handle(job: Json, channel: Channel) -> Json:
         sent = 0
@@ -44,7 +44,7 @@ def count(setup: Json) -> Handler:
 
 
 def flood(setup: Json) -> Handler:
-    """Sends the job's long text back, some times as a message and then as the result."""
+    """Send the job's long text back, some times as a message and then as the result."""
 
     def handle(job: Json, channel: Channel) -> Json:
         for _ in range(job["times"]):
@@ -55,7 +55,7 @@ def flood(setup: Json) -> Handler:
 
 
 def misbehave(setup: Json) -> Handler:
-    """Does the one bad thing that the job names."""
+    """Do the one bad thing that the job names."""
     held: list[bytearray] = []
 
     def handle(job: Json, channel: Channel) -> Json:
@@ -117,7 +117,7 @@ def _sleeper(*, keeps_files: bool = False) -> subprocess.Popen[bytes]:
 
 
 def environment(_setup: Json) -> Handler:
-    """Sends a variable of the worker's environment back."""
+    """Send a variable of the worker's environment back."""
 
     def handle(job: Json, _channel: Channel) -> Json:
         return {"value": os.environ.get(job["name"])}
@@ -126,7 +126,7 @@ def environment(_setup: Json) -> Handler:
 
 
 def litter(setup: Json) -> Handler:
-    """Is killed while it has a temporary folder, or tells where it would make one."""
+    """Be killed with a temporary folder, or tell where one would be made."""
 
     def handle(job: Json, _channel: Channel) -> Json:
         if job["killed"]:

@@ -23,7 +23,7 @@ ORDER = ("drop-in", "fast", "accurate", "small", "front")
 
 @named("headline classifiers")
 def headline() -> str:
-    """Plain int8 beside three picks; changed answers, MB, time relative to float."""
+    """Return plain int8 beside three picks; changed answers, MB, time relative to float."""
     content = read(VNNI)
     head = ("model", "float MB", "plain int8", "drop-in", "fast", "small")
     lines = []
@@ -36,7 +36,7 @@ def headline() -> str:
 
 @named("fronts vnni")
 def picks() -> str:
-    """Every pick of every model with its interval."""
+    """Return every pick of every model with its interval."""
     content = read(VNNI)
     lines = []
     for row in _rows(content["rows"], seed=0):
@@ -63,7 +63,7 @@ def targets_avx2() -> str:
 
 
 def _targets(name: str) -> str:
-    """One line a model and target, one column a seed; what misses is bold."""
+    """Return one line a model and target, one column a seed; what misses is bold."""
     rows = read(name)["rows"].values()
     seeds = sorted({row["seed"] for row in rows})
     lines = []

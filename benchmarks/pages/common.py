@@ -38,7 +38,7 @@ def read(name: str) -> Any:
 
 
 def cpu_kind(environment: Mapping[str, Any]) -> str:
-    """The kind of CPU by what decides integer arithmetic."""
+    """Return the kind of CPU by what decides integer arithmetic."""
     flags = environment["cpu_flags"]
     if any("vnni" in flag for flag in flags):
         kind = "AVX-512 with VNNI" if any("avx512" in f for f in flags) else "AVX2 with VNNI"
@@ -50,7 +50,7 @@ def cpu_kind(environment: Mapping[str, Any]) -> str:
 
 
 def origin(name: str) -> str:
-    """The line under a table: CPU, date, commit where it is known, command, file."""
+    """Return the line under a table: CPU, date, commit where it is known, command, file."""
     content = read(name)
     parts = [cpu_kind(content["environment"]), content.get("load"), content["date"][:10]]
     if content.get("commit"):
@@ -64,13 +64,13 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def bounded(loss: Mapping[str, Any]) -> str:
-    """A loss with its 95 % interval."""
+    """Return a loss with its 95 % interval."""
     low, high = 100 * loss["low"], 100 * loss["high"]
     return f"{percent(loss['value'])} ({low:.1f}–{high:.1f})"
 
 
 def megabytes(size_bytes: float) -> str:
-    """Three significant digits for small files, two decimals for the rest."""
+    """Return three significant digits for small files, two decimals for the rest."""
     size = size_bytes / 1e6
     return f"{size:.3f}" if size < 1 else f"{size:.2f}"
 
@@ -80,7 +80,7 @@ def ratio(value: float | None) -> str:
 
 
 def best_in_bold(rows: Sequence[Sequence[str]], column: int, values: Sequence[float | None]) -> Any:
-    """The rows with the lowest value of a column in bold."""
+    """Return the rows with the lowest value of a column in bold."""
     known = [v for v in values if v is not None]
     lowest = min(known, default=None)
     return [

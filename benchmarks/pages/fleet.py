@@ -49,7 +49,7 @@ class File:
 
 @named("fleet")
 def fleet() -> str:
-    """Every file on both kinds: changed answers, answers that differ, MB, time."""
+    """Return every file on both kinds: changed answers, answers that differ, MB, time."""
     lines = []
     for model, rows in _models():
         title = f"{TITLES[model]}, {len(rows)} split{'s' if len(rows) > 1 else ''}"
@@ -65,7 +65,7 @@ def fleet() -> str:
 
 @named("readme")
 def readme() -> str:
-    """The README's rows: stock's best setting on VNNI and the portable file, on both kinds."""
+    """Return the README's rows: stock's best on VNNI and the portable file, on both kinds."""
     lines = []
     for model, rows in _models():
         files = _files(rows)
@@ -86,7 +86,7 @@ def _both_kinds(file: File) -> str:
 
 @named("fleet targets")
 def targets() -> str:
-    """The portable file against its targets; the recommended ones against stock's best on VNNI."""
+    """Return the portable file against its targets, the others against stock's best on VNNI."""
     lines: list[tuple[str, ...]] = []
     for model, rows in _models():
         files = _files(rows)
@@ -105,7 +105,7 @@ def _models() -> list[tuple[str, list[Json]]]:
 
 
 def _files(rows: Sequence[Json]) -> dict[str, File]:
-    """Stock's settings, then the picks that every seed has."""
+    """Return stock's settings, then the picks that every seed has."""
     found = {}
     for name in (*STOCK, *PICKS):
         stems = [_stem(row, name) for row in rows]
@@ -121,7 +121,7 @@ def _files(rows: Sequence[Json]) -> dict[str, File]:
 
 
 def _stem(row: Json, name: str) -> str | None:
-    """The file of a stock setting, or of a pick."""
+    """Return the file of a stock setting, or of a pick."""
     if name in STOCK:
         return name
     return next((number for number, picks in row["picks"].items() if name in picks), None)
@@ -164,7 +164,7 @@ def _row(
 
 
 def _beside_stock(files: dict[str, File]) -> tuple[str, str, str, str]:
-    """The pick that is nearest to beating stock's u8 × s8 on VNNI in loss, bytes and time."""
+    """Return the pick nearest to beating stock's u8 × s8 on VNNI in loss, bytes and time."""
     stock = files["stock u8 s8"]
     limits = _figures(stock, BYTES_OF_STOCK, TIME_OF_STOCK)
     picks = [name for name in PICKS if name in files]

@@ -25,7 +25,7 @@ MEASURES = ("qdq_err", "xmodel_err", "both", "added", "damage")
 
 @named("papers quoted")
 def quoted() -> str:
-    """The papers' own tables."""
+    """Return the papers' own tables."""
     content = read("papers")
     lines = [
         (
@@ -51,7 +51,7 @@ def quoted() -> str:
 
 @named("stepwise vnni")
 def stepwise() -> str:
-    """Where `stepwise` halves the loss, and where it is within 2.5 %, by the order of exclusion."""
+    """Return where `stepwise` halves the loss and where it is within 2.5 %, by the order."""
     content = read("stepwise-vnni")
     lines = []
     for model in ("efficientnet-lite0", "mobilenetv1", "mobilenetv2"):
@@ -70,7 +70,7 @@ def stepwise() -> str:
 
 
 def _first(row: Json, limit: float) -> str:
-    """The first step that loses no more, in the order of float layers."""
+    """Return the first step that loses no more, in the order of float layers."""
     steps = sorted(row["trials"], key=lambda t: t["float_layers"])
     found = next((t for t in steps if t["evaluation_loss"] <= limit), None)
     if found is None:
@@ -83,7 +83,7 @@ def _first(row: Json, limit: float) -> str:
 
 @named("rankings fronts")
 def ranking_fronts() -> str:
-    """Hypervolume of stepwise's front by ranking."""
+    """Return hypervolume of stepwise's front by ranking."""
     rows = _part("fronts")
     lines = []
     for row in rows:
@@ -97,7 +97,7 @@ def ranking_fronts() -> str:
 
 @named("rankings prediction")
 def ranking_prediction() -> str:
-    """Spearman of each measure with what happens."""
+    """Return Spearman of each measure with what happens."""
     lines = []
     for row in _part("prediction"):
         for measure in MEASURES:
@@ -121,7 +121,7 @@ def ranking_prediction() -> str:
 
 @named("rankings calibration")
 def ranking_calibration() -> str:
-    """How much a ranking and a loss depend on the calibration pictures."""
+    """Return how much a ranking and a loss depend on the calibration pictures."""
     lines = []
     for row in _part("calibration"):
         for count, draws in row["draws"].items():
@@ -164,7 +164,7 @@ def chain_mobilenetv2() -> str:
 
 
 def _chain(key: str, *, ratios: bool) -> str:
-    """Each step of the chain; the sweeps over α are in the plot."""
+    """Return each step of the chain; the sweeps over α are in the plot."""
     row = read("blog")["rows"][key]
     lines: list[Sequence[Any]] = []
     size = megabytes(row["float_bytes"])

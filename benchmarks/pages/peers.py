@@ -43,7 +43,7 @@ def without_vnni() -> str:
 
 
 def _tables(name: str) -> str:
-    """One table a model; the lowest of each column among usable files in bold."""
+    """Return one table a model; the lowest of each column among usable files in bold."""
     rows = rows_with_ours(name)
     parts = []
     for model in models_of(rows):
@@ -62,7 +62,7 @@ def _tables(name: str) -> str:
 
 @named("peers headline")
 def headline() -> str:
-    """One file a tool, the one that changes least, and ours by pick; a column a model."""
+    """Return one file a tool, the one that changes least, and ours by pick; a column a model."""
     content = read(FILE)
     rows = rows_with_ours(FILE)
     models = models_of(rows)
@@ -84,7 +84,7 @@ def headline() -> str:
 
 @named("peers time")
 def time_of_control() -> str:
-    """How long NNCF's accuracy control takes, and when our run knew a file that is as good."""
+    """Return how long NNCF's accuracy control takes, and when our run knew as good a file."""
     content = read(FILE)
     rows, cores = content["rows"], content["environment"]["cores"]
     lines = []
@@ -124,19 +124,22 @@ def as_good(history: Sequence[Json], theirs: Json) -> Json | None:
 
 
 def _of_theirs(seconds: float | None, total: float, most: str = "") -> str:
-    """Seconds, and their share of the other tool's."""
+    """Return seconds, and their share of the other tool's."""
     return "–" if seconds is None else f"{most}{seconds:.0f} ({most}{seconds / total:.2f})"
 
 
 def models_of(rows: Sequence[Json]) -> list[str]:
-    """The models of the rows: classifiers in the order of the zoo, then the others."""
+    """Return the models of the rows: classifiers in the order of the zoo, then the others."""
     there = dict.fromkeys(row["model"] for row in rows)
     known = [model for model in ORDER if model in there]
     return [*known, *(model for model in there if model not in ORDER)]
 
 
 def rows_with_ours(name: str) -> list[Json]:
-    """The rows of the file; ours is that of the fronts where this benchmark has made no run."""
+    """Return the rows of the file.
+
+    Ours is that of the fronts where this benchmark has made no run.
+    """
     rows: list[Json] = [r for r in read(name)["rows"].values() if r["tool"] != RUN]
     judged = {row["model"] for row in rows if row["tool"] != "seqto" and "loss" in row}
     rows = [row for row in rows if row["model"] in judged]  # ours alone is no comparison
@@ -162,7 +165,10 @@ def _least_changed(lines: Sequence[Json]) -> Json | None:
 
 
 def _short_cells(lines: Sequence[Json | None]) -> list[str]:
-    """Changed answers, bytes and time of each file; the lowest of the usable ones in bold."""
+    """Return changed answers, bytes and time of each file.
+
+    The lowest of the usable ones are bold.
+    """
     usable = [x for x in lines if x and x["loss"] is not None and x["loss"] <= USABLE]
     shown = {"loss": percent, "size_bytes": lambda x: f"{megabytes(x)} MB", "ratio": ratio}
     # nobody wins where some files are not measured
@@ -187,7 +193,7 @@ def _peer_of(row: Json) -> str:
 
 
 def _lines(row: Json) -> Iterable[Json]:
-    """What a row has to show: one line a file; ours one a pick."""
+    """Yield what a row has to show: one line a file; ours one a pick."""
     if row["tool"] == "seqto":
         for trial in row["trials"]:
             if trial["picks"]:
@@ -206,7 +212,7 @@ def _lines(row: Json) -> Iterable[Json]:
 
 
 def _line(title: str, found: Json, run: Json) -> Json:
-    """One file's figures, with the seconds of the run that made it."""
+    """Return one file's figures, with the seconds of the run that made it."""
     latency = found.get("latency")
     return {
         "title": title,

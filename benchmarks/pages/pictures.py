@@ -34,7 +34,7 @@ TARGETS = (
 
 @named("headline pictures")
 def headline() -> str:
-    """Float, the stock models and three picks of each net, one line a net and file."""
+    """Return float, the stock models and three picks of each net, one line a net and file."""
     content = read(FILE)
     lines: list[Sequence[Any]] = []
     for name in MODELS:
@@ -109,7 +109,7 @@ def u2netp() -> str:
 
 @named("pictures targets")
 def targets() -> str:
-    """The best recommended trial for each target, and whether it keeps all bounds."""
+    """Return the best recommended trial for each target, and whether it keeps all bounds."""
     rows = read(FILE)["rows"]
     lines: list[Sequence[Any]] = []
     for target in TARGETS:
@@ -133,7 +133,7 @@ def targets() -> str:
 
 
 def _excess(row: Json, target: Target) -> tuple[float, float]:
-    """How far a trial is beyond the bounds, then its loss."""
+    """Return how far a trial is beyond the bounds, then its loss."""
     loss, ratio = row["loss"], row["latency"][0]
     if loss is None or ratio is None:
         return float("inf"), 1.0

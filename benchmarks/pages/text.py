@@ -20,7 +20,7 @@ def treatments() -> str:
 
 
 def _texts(name: str) -> str:
-    """Stock settings and picks of a finished run on the same texts."""
+    """Return stock settings and picks of a finished run on the same texts."""
     row = read("texts")[name]
     score = next(iter(row["rows"][0]["scores"]))
     lines: list[Sequence[Any]] = []
@@ -40,7 +40,7 @@ def _texts(name: str) -> str:
 
 
 def _times(found: Json) -> list[str]:
-    """Ratios to float and to stock, with the interval of the second, at both lengths."""
+    """Return ratios to float and to stock, with the interval of the second, at both lengths."""
     if "ratios" not in found:
         return ["", ""]
     ratios = ", ".join(f"{r:.2f}" for r in found["ratios"])
@@ -69,7 +69,7 @@ def stories260k() -> str:
 
 
 def _run(name: str) -> str:
-    """The recommended trials of one finished run, as its report has them."""
+    """Return the recommended trials of one finished run, as its report has them."""
     run = read("text_runs")[name]
     score = next(iter(run["rows"][0]["scores"]))
     lines: list[Sequence[Any]] = []
@@ -105,7 +105,7 @@ def run_arabizi() -> str:
 
 @named("forms minilm")
 def forms() -> str:
-    """Uniform plans of transformer schemes beside stock dynamic quantization."""
+    """Return uniform plans of transformer schemes beside stock dynamic quantization."""
     lines = [
         (
             row["plan"],

@@ -13,7 +13,7 @@ KINDS = ("published", "ours", "racing", "frontier")
 
 @named("speed sweep")
 def sweep() -> str:
-    """The same list of candidates by the published loop and by ours."""
+    """Return the same list of candidates by the published loop and by ours."""
     rows = [r for k, r in read("speed")["rows"].items() if k.startswith("sweep/")]
     lines = []
     for model in dict.fromkeys(row["model"] for row in rows):
@@ -41,7 +41,7 @@ def _sweep_cells(row: Json) -> tuple[str, ...]:
 
 @named("old and new")
 def old_and_new() -> str:
-    """Default runs of this version and the one before, in turn."""
+    """Return default runs of this version and the one before, in turn."""
     rows = list(read("old_and_new")["rows"].values())
     rows.sort(key=lambda r: (r["model"], r["seed"], r["repeat"], r["version"] == "new"))
     lines = []
@@ -80,7 +80,7 @@ def _version_cells(row: Json) -> tuple[str, ...]:
 
 @named("time spent")
 def time_spent() -> str:
-    """Where the seconds of this version's runs went."""
+    """Return where the seconds of this version's runs went."""
     rows = [r for r in read("old_and_new")["rows"].values() if r["version"] == "new"]
     lines = []
     for row in sorted(rows, key=lambda r: (r["model"], r["seed"], r["repeat"])):
@@ -106,7 +106,7 @@ def growth() -> str:
 
 @named("devices")
 def devices() -> str:
-    """Float and the balanced pick of each run on each device."""
+    """Return float and the balanced pick of each run on each device."""
     lines: list[Sequence[Any]] = []
     for key, row in read("devices")["rows"].items():
         model, search, device = key.split("/")
@@ -126,7 +126,7 @@ def devices() -> str:
 
 @named("cluster scale")
 def cluster() -> str:
-    """Jobs that sleep on 1 to 64 actors."""
+    """Return jobs that sleep on 1 to 64 actors."""
     content = read("cluster")
     lines = [_cluster_line(row) for row in sorted(content["rows"], key=lambda r: r["actors"])]
     head = (
@@ -161,7 +161,7 @@ def _cluster_line(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 @named("asks")
 def asks() -> str:
-    """The same search with asks of several sizes."""
+    """Return the same search with asks of several sizes."""
     lines = [
         (
             row["ask"],

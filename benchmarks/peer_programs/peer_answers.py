@@ -40,12 +40,12 @@ class Task:
         return np.load(self.samples, allow_pickle=False)["evaluation"]
 
     def feeds(self) -> Iterator[dict[str, Any]]:
-        """Calibration samples one by one."""
+        """Yield calibration samples one by one."""
         for row in self.calibration:
             yield {self.input: row[None]}
 
     def tell(self, **figures: Any) -> None:
-        """What peers.py puts into its results."""
+        """Tell what peers.py puts into its results."""
         Path(self.answer).write_text(json.dumps(figures), encoding="utf-8")
 
 
@@ -82,7 +82,7 @@ def session_of(model: bytes) -> Any:
 
 
 def answers(session: Any, pictures: Any, name: str) -> Any:
-    """Top-1 of each picture; in batches where the model's first axis is open."""
+    """Return top-1 of each picture; in batches where the model's first axis is open."""
     fixed = session.get_inputs()[0].shape[0]
     step = fixed if isinstance(fixed, int) else BATCH
     parts = [

@@ -49,7 +49,7 @@ class Nodes:
         return list(self._ask(do="pids", node=node)["pids"])
 
     def actors(self, node: int) -> list[int]:
-        """The processes of our workers on a node."""
+        """Return the processes of our workers on a node."""
         found = []
         for pid in self.pids(node):
             if re.match(r"ray::\w*Worker\b", " ".join(_command(pid))):
@@ -121,7 +121,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_until(what: Callable[[], Any], *, seconds: float = 60.0) -> Any:
-    """The first true answer; a failure after some time."""
+    """Wait for the first true answer and return it; fail after some time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = what()

@@ -23,7 +23,7 @@ def on(nodes: Nodes, **more: Any) -> dict[str, Any]:
 
 
 def node_names(result: Any) -> tuple[set[str], set[str]]:
-    """The nodes that judged and those that timed."""
+    """Return the nodes that judged and those that timed."""
     trials = result.report["trials"]
     timed = {t["latency_ms"]["node"] for t in trials if t["latency_ms"]}
     return {t["node"] for t in trials}, timed

@@ -37,7 +37,7 @@ SLOW = runs.CONFIG.replace("evaluation = 60", "evaluation = 400").replace("jobs 
 
 
 def slow_config(folder: Path, **more: Any) -> Path:
-    """A run that takes long enough to be interrupted."""
+    """Return a run that takes long enough to be interrupted."""
     config = runs.write_config(folder, text=SLOW, **more)
     nets.save_samples(folder / "samples.npz", 450, model=nets.residual(uneven=True))
     return config

@@ -24,7 +24,7 @@ def note(image: int, box: list[float], *, category: int = 1, **more: object) -> 
 def write(
     folder: Path, name: str, images: dict[int, str], notes: list[dict], more: dict | None = None
 ) -> Path:
-    """Pictures of 40 × 30 pixels in `folder/name`, annotations in `folder/name.json`."""
+    """Return pictures of 40 × 30 pixels in `folder/name`, annotations in `folder/name.json`."""
     (folder / name).mkdir(exist_ok=True)
     entries = []
     for key, file in images.items():

@@ -106,7 +106,7 @@ def dynamic_model(op: str = "MatMulInteger") -> bytes:
 
 
 def exact(model: bytes, feeds: dict[str, Any]) -> list[Any]:
-    """ONNX Runtime without graph optimizations: quantization simulated in float."""
+    """Return ONNX Runtime without graph optimizations: quantization simulated in float."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()

@@ -15,7 +15,7 @@ def schedule(*workers: WorkerSlot, **settings: object) -> Schedule:
 
 
 def started(plan: Schedule) -> list[tuple[int, str]]:
-    """(job, worker) of all that can start now."""
+    """Return (job, worker) of all that can start now."""
     found = []
     while (chosen := plan.next()) is not None:
         found.append((chosen[0].number, chosen[1].name))

@@ -24,7 +24,7 @@ from seqto.testing.fakes import FakeTask
 
 
 def reference(worker: Worker) -> Any:
-    """The float model's answers, made by the worker and joined as main does it."""
+    """Return the float model's answers, made by the worker and joined as main does it."""
     made = worker.run(jobs.MakeReference(None, CALIBRATION, 0, ROWS, 1, 4), InlineSignals())
     assert isinstance(made, jobs.ReferenceMade)
     labels = worker.context.store.labels(CALIBRATION)

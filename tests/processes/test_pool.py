@@ -30,7 +30,7 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 
 def open_files() -> Counter[str]:
-    """What this process has open; pipes and sockets have a number of their own."""
+    """Return what this process has open; pipes and sockets have a number of their own."""
     found: Counter[str] = Counter()
     for entry in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the listing's own

@@ -16,9 +16,24 @@ import yaml
 import seqto
 from finished_run import Done
 from finished_run import seqto as command
-from seqto.assembly.metadata import add_metadata, read_metadata, without_metadata
+from seqto.assembly.metadata import LICENSE, PREFIX, add_metadata
+from seqto.errors import ConfigError
+from seqto.model.files import to_bytes
 from seqto.model.license import license_of, license_of_card
 from seqto.report.card import MARK, model_card
+
+
+def read_metadata(data: bytes) -> dict[str, str]:
+    return {p.key: p.value for p in onnx.load_model_from_string(data).metadata_props}
+
+
+def without_metadata(data: bytes) -> bytes:
+    """Return a model file without what `add_metadata` adds."""
+    proto = onnx.load_model_from_string(data)
+    others = [p for p in proto.metadata_props if p.key != LICENSE and not p.key.startswith(PREFIX)]
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(others)
+    return to_bytes(proto)
 
 
 def head_of(text: str) -> Any:
@@ -213,3 +228,11 @@ def test_a_licence_in_the_model_file_is_found_where_no_repository_states_one() -
 def test_publishing_is_in_the_public_interface() -> None:
     assert callable(seqto.push)
     assert callable(seqto.export_with_card)
+
+
+@pytest.mark.parametrize("output", [".", "/"])
+def test_a_folder_is_refused_as_the_file_of_a_model_with_a_card(
+    output: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="is a folder"):
+        seqto.export_with_card(tmp_path, output)

@@ -46,7 +46,7 @@ def client_of(store: Path) -> Any:
 
 
 def recorded(store: Path) -> tuple[Any, list[Any], list[Any]]:
-    """MLflow's client, the runs of studies, and their children."""
+    """Return MLflow's client, the runs of studies, and their children."""
     client = client_of(store)
     experiment = client.get_experiment_by_name("seqto")
     found = client.search_runs([experiment.experiment_id])

@@ -31,7 +31,7 @@ ODD: tuple[Any, ...] = (
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths to all values inside a JSON value."""
+    """Return the paths to all values inside a JSON value."""
     pairs: list[Any] = []
     if isinstance(value, dict):
         pairs = list(value.items())

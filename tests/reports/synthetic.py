@@ -45,7 +45,7 @@ FULL = "static-u8-u8-channel"
 
 
 def state_of(events: Iterable[Event]) -> RunState:
-    """The state after events that are given as JSON."""
+    """Return the state after events that are given as JSON."""
     return replay(from_json(finite(event)) for event in events)
 
 
@@ -68,7 +68,7 @@ def journal(
     slow: bool = False,
     name: str = "synthnet",
 ) -> list[Event]:
-    """A whole run, event by event; every prefix of it is what a running one looks like."""
+    """Return a whole run, event by event; every prefix of it is what a running one looks like."""
     rng = random.Random(seed)
     stack = _layers(rng, layers, names)
     ranking = _ranking(rng, stack)
@@ -178,7 +178,7 @@ def journal(
 
 
 def _diagnosis(stack: list[Layer], errors: dict[str, LayerError]) -> list[Event]:
-    """Findings as a run's diagnosis writes them."""
+    """Return findings as a run's diagnosis writes them."""
     names = [layer.name for layer in stack]
     damage = {n: errors[n].damage or 0.0 for n in names}
     worst = sorted(names, key=lambda n: -damage[n])[:3]

@@ -21,7 +21,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 from synthetic import journal  # noqa: E402
 
-from seqto.report.live import live_view  # noqa: E402
+from serving import live_view  # noqa: E402
 
 
 def test_the_live_view_follows_a_run_and_keeps_the_readers_choices(

@@ -89,7 +89,7 @@ def test_shorten_keeps_both_ends() -> None:
 
 
 def tables(text: str) -> list[list[str]]:
-    """The tables of a Markdown text; all rows of a table have as many cells."""
+    """Return the tables of a Markdown text; all rows of a table have as many cells."""
     found: list[list[str]] = [[]]
     for line in text.splitlines():
         if line.startswith("|"):

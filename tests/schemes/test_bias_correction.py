@@ -26,7 +26,7 @@ def _values(net: Net, *shape: int) -> str:
 
 
 def conv(rank: int, *, group: int = 1, op: str = "Conv", **attributes: Any) -> Any:
-    """One layer of 6 input and 9 output channels."""
+    """Return one layer of 6 input and 9 output channels."""
     net = Net(seed=rank + group)
     kernel = (3,) * rank
     shape = (9, 6 // group, *kernel) if op == "Conv" else (6, 9 // group, *kernel)
@@ -67,7 +67,7 @@ LAYERS: dict[str, Callable[[], Any]] = {
 
 
 def _feeds(model: Any) -> dict[str, NDArray[np.float32]]:
-    """Every channel has a mean of its own; little noise, so that borders hardly matter."""
+    """Return channels of different means with little noise: borders hardly matter."""
     rng = np.random.default_rng(0)
     dims = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     shape = [d or 40 for d in dims]

@@ -15,7 +15,7 @@ FORMS = [BlockForm(4, 32), BlockForm(4, 32, zero_points=True), BlockForm(4, 64),
 
 
 def inputs(seed: int, count: int, columns: int) -> NDArray[np.float64]:
-    """Correlated channels, some of them ten times as loud as the others."""
+    """Return correlated channels, some of them ten times as loud as the others."""
     rng = np.random.default_rng(seed)
     mixing = np.random.default_rng(7).normal(size=(columns, columns)) / np.sqrt(columns)
     loud = np.where(np.arange(columns) % 17 == 0, 10.0, 1.0)

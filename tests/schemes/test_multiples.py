@@ -107,7 +107,7 @@ def test_a_session_multiplies_what_the_file_holds(net: Any, code: str) -> None:
 
 
 def loaded_ops(data: bytes, prepared: Any) -> set[str]:
-    """Ops of the loaded model that the float model does not have."""
+    """Return ops of the loaded model that the float model does not have."""
     import tempfile
     from pathlib import Path
 

@@ -135,7 +135,7 @@ def layer_node(form: str, group: int = 1) -> Any:
 
 
 def two_weights(form: str, shape: tuple[int, ...], i: int, j: int) -> NDArray[np.int8]:
-    """Weights of 127 at two places of what every output sums up, and zeros."""
+    """Return weights of 127 at two places of what every output sums up, and zeros."""
     axis = 0 if form in (CONV, TURNED) else 1
     rest = [n for place, n in enumerate(shape) if place != axis]
     flat = np.zeros((shape[axis], int(np.prod(rest))), np.int8)

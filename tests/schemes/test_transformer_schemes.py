@@ -33,7 +33,7 @@ def prepared_net(name: str) -> tuple[Any, Prepared, Assembler]:
 
 
 def uniform(prepared: Prepared, *codes: str) -> Plan:
-    """Every layer with weights under the first of the codes that fits it."""
+    """Return every layer with weights under the first of the codes that fits it."""
     chosen = {}
     for layer in prepared.layers:
         schemes = [Scheme.parse(code) for code in codes]
@@ -52,7 +52,7 @@ def answer(model: bytes, feeds: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
 
 
 def loaded_ops(model: bytes, folder: Path) -> Counter[str]:
-    """Op types of the graph as ONNX Runtime runs it."""
+    """Return op types of the graph as ONNX Runtime runs it."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.optimized_model_filepath = str(folder / "loaded.onnx")

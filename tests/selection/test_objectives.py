@@ -47,7 +47,7 @@ ENERGY = Objective(
 
 
 def timed(ratio: float, energy: float) -> Latency:
-    """What a device with a power meter measures."""
+    """Return what a device with a power meter measures."""
     more = {"peak_memory_bytes": 2_000_000, "load_ms": 12.5, "extra": {"energy_mj": energy}}
     return Latency(ratio, ratio, ratio, ratio, ratio, 10, **more)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ Points = list[tuple[float, ...]]
 
 
 def clouds(figures: st.SearchStrategy[float], *, most: int = 20) -> st.SearchStrategy[Points]:
-    """Points of one width; few distinct figures, so that ties and duplicates are common."""
+    """Return points of one width; few distinct figures, so that ties and duplicates are common."""
     return st.integers(1, 4).flatmap(
         lambda width: st.lists(st.tuples(*[figures] * width), max_size=most)
     )

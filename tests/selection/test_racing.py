@@ -21,7 +21,7 @@ from seqto.selection.racing import (
 
 
 def trial(number: int, same: list[bool], *, size: int = 100) -> Trial:
-    """A trial by whether each answer is float's."""
+    """Return a trial by whether each answer is float's."""
     bits = np.packbits(np.array(same)).tobytes().hex()
     loss = same.count(False) / len(same)
     measured = Measurement(EVALUATION, "x", Loss(loss, loss, loss, len(same), bits))

@@ -15,7 +15,7 @@ from seqto.search.strategies.probing import MOST_SINGLE, probe
 
 
 def probed(world: World) -> tuple[dict[tuple[str, str], float], int]:
-    """The damage of each (layer, code), and how many runs it took."""
+    """Return the damage of each (layer, code), and how many runs it took."""
     search = probe(world.space(), Plan(), uniform_damage=1.0)
     runs = 0
     ask = next(search)

@@ -16,7 +16,7 @@ from seqto.testing.fakes import fake_trial, small_space
 
 
 def asked(strategy: Stepwise, space: Space, *, seed: int = 0) -> list[tuple[Plan, str]]:
-    """All steps, with answers from fake trials."""
+    """Return all steps, with answers from fake trials."""
     generator = strategy.search(space, seed=seed)
     found: list[tuple[Plan, str]] = []
     ask = next(generator)

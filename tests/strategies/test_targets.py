@@ -45,7 +45,7 @@ TOLERANCE = 0.012  # less than the plan with all layers static loses, in most of
 
 @functools.cache
 def searched(seed: int) -> tuple[World, NoiseModel, dict[str, Trial]]:
-    """A world, the noise model that exact probes give, and the trials of a short search."""
+    """Return a world, the noise model that exact probes give, and the trials of a short search."""
     world = World(16, seed=seed)
     space = world.space()
     probes = {
@@ -252,7 +252,7 @@ GOALS = (
 
 
 def search_of(goal: dict[str, Any], space: Space) -> dict[str, Any]:
-    """The settings of a goal whose size is a share of the float model's."""
+    """Return the settings of a goal whose size is a share of the float model's."""
     size = goal.get("max_size")
     total = sum(space.bytes_of[x.name, space.menu[x.name][0]] for x in space.layers)
     return goal if size is None else {**goal, "max_size": size * total}
@@ -298,7 +298,7 @@ def test_a_search_with_a_goal_ends_nearer_to_it_or_better_within(given: dict[str
 
 
 def figure(goal: Goal, trials: list[Trial], objectives: tuple[str, ...]) -> float:
-    """What is wanted of the answer, else its loss."""
+    """Return what is wanted of the answer, else its loss."""
     found = find_answer(
         goal, trials, baseline=None, probable=lambda _trial: 0.0, objectives=objectives
     )

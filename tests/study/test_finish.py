@@ -23,7 +23,7 @@ from seqto.study.finish import MAX_RETIMINGS, finish
 
 
 def run(*objectives: str, losses: Sequence[float] = (0.0, 0.01, 0.02, 0.5)) -> RunState:
-    """Trials whose bytes fall as their losses rise; the last is beaten by none in size."""
+    """Return trials whose bytes fall as their losses rise; the last is beaten by none in size."""
     settings = {"search": {"objectives": list(objectives), "strategy": "frontier"}}
     state = replay(
         [

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 
 def level_detector() -> Any:
-    """Raw heads of strides 8 and 16 on 32 × 64: two boxes a cell."""
+    """Return raw heads of strides 8 and 16 on 32 × 64: two boxes a cell."""
     net = Net(seed=21)
     x = net.add("Relu", [net.conv("x", (3, 8), strides=[2, 2])])
     x = net.add("Relu", [net.conv(x, (8, 8), strides=[2, 2])])
@@ -39,7 +39,7 @@ def level_detector() -> Any:
 
 
 def nhwc_bytes() -> Any:
-    """Takes whole numbers of 0 to 255, channels last, any height and width."""
+    """Return a net of whole numbers of 0 to 255, channels last, any height and width."""
     net = Net(seed=22)
     net.add("Cast", ["x"], output="f", to=onnx.TensorProto.FLOAT)
     x = net.conv(net.add("Transpose", ["f"], perm=[0, 3, 1, 2]), (3, 8), scale=0.01)
@@ -51,7 +51,7 @@ def nhwc_bytes() -> Any:
 
 
 def open_yolo() -> Any:
-    """A detector of any size, as its exporter notes it."""
+    """Return a detector of any size, as its exporter notes it."""
     model = picture_nets.detector()
     for value in (model.graph.input[0], model.graph.output[0]):
         for side in value.type.tensor_type.shape.dim[2:]:

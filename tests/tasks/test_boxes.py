@@ -24,7 +24,7 @@ def some_boxes(draw: st.DrawFn, most: int = 14) -> Boxes:
 
 
 def greedy(found: Boxes, overlap: float, most: int) -> list[tuple[float, ...]]:
-    """Suppression as the textbook has it, one box after the other."""
+    """Return suppression as the textbook has it, one box after the other."""
     kept: list[int] = []
     for k in np.argsort(-found.scores, kind="stable"):
         same = [j for j in kept if found.classes[j] == found.classes[k]]

@@ -85,7 +85,7 @@ def test_figures_of_class_scores() -> None:
 
 
 def mapped(tmp_path: Path, **settings: Any) -> Result:
-    """A short run on a net whose output is a map."""
+    """Return a short run on a net whose output is a map."""
     return tune(
         nets.save(nets.transposed(), tmp_path / "net.onnx"),
         out=tmp_path / "run",

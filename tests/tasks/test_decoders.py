@@ -21,7 +21,7 @@ def run(decode: str, outputs: dict, **settings: object) -> Candidates:
 
 
 def strongest(found: Candidates, sample: int = 0) -> tuple[list[float], float, int]:
-    """The strongest box of a sample with its score and class."""
+    """Return the strongest box of a sample with its score and class."""
     scores = np.asarray(found.scores[sample])
     if found.classes is not None:
         k = int(scores.argmax())
@@ -277,7 +277,7 @@ def test_names_tell_what_shapes_do_not() -> None:
 
 
 def level_outputs(size: int, *, anchors: int, **widths: int) -> dict[str, np.ndarray]:
-    """Zeros for strides 8, 16, 32."""
+    """Return zeros for strides 8, 16, 32."""
     return {
         f"{name}_{stride}": np.zeros((1, anchors * (size // stride) ** 2, width), np.float32)
         for name, width in widths.items()

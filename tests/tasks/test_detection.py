@@ -25,7 +25,7 @@ FAR = (300, 300, 340, 360)
 
 
 def answers(*pictures: list[tuple], scores: bool = True) -> Answers:
-    """Each picture: (box, score, class)."""
+    """Return each picture: (box, score, class)."""
     entries = list(itertools.chain(*pictures))
     values = {
         "boxes": np.array([e[0] for e in entries], dtype=np.float32).reshape(-1, 4),
@@ -167,7 +167,7 @@ def test_the_signal_of_a_broken_candidate_is_finite() -> None:
 
 
 def made_up(seed: int) -> tuple[Answers, Answers]:
-    """Labels, and answers near them with wrong ones between."""
+    """Return labels, and answers near them with wrong ones between."""
     rng = np.random.default_rng(seed)
     labels, found = [], []
     for _ in range(12):

@@ -97,7 +97,7 @@ def test_what_could_be_something_else_is_no_detector_and_no_mask(outputs: dict, 
 
 
 def heads(cells: tuple[int, ...], **widths: int) -> dict[str, Tensor]:
-    """Outputs of each level, as `score_0`; named by what they hold."""
+    """Return outputs of each level, as `score_0`; named by what they hold."""
     return {
         f"{name}_{i}": Tensor((1, count, width), made_by="Sigmoid" if name == "score" else "Conv")
         for name, width in widths.items()
@@ -255,7 +255,7 @@ def test_models_of_texts(name: str, shape: tuple[int | None, ...], kind: str | N
 
 
 def vectors(divisor: str) -> Any:
-    """Vectors over their own length, or scores over a constant."""
+    """Return vectors over their own length, or scores over a constant."""
     net = Net(seed=3)
     x = net.add("Flatten", [net.add("GlobalAveragePool", [net.conv("x", (3, 8))])])
     x = net.gemm(x, (8, 16))
@@ -266,7 +266,7 @@ def vectors(divisor: str) -> Any:
 
 
 def suppressed(*, classes: int = 7) -> Any:
-    """Rows that TopK has chosen."""
+    """Return rows that TopK has chosen."""
     net = Net(seed=4)
     x = net.add("Flatten", [net.add("GlobalAveragePool", [net.conv("x", (3, 8))])])
     x = net.gemm(x, (8, classes))

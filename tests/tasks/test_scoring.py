@@ -35,7 +35,7 @@ def reference(task: Any, labels: Any = LABELS) -> Reference:
 
 
 def scored(order: Any = None, *, rivals: Any = (), size: int = 100, task: Any = None) -> Scorer:
-    """A candidate whose answers arrive in chunks, in some order, until it is beaten."""
+    """Return a candidate whose answers arrive in chunks, in some order, until it is beaten."""
     task = task or Classification()
     scorer = Scorer(
         task,

@@ -53,7 +53,7 @@ def configs(*, texts: bool) -> list[str]:
 
 
 def own_decoder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The page's decoder, importable as my_decoder."""
+    """Return the page's decoder, importable as my_decoder."""
     (source,) = blocks("python")
     (folder / "my_decoder.py").write_text(source)
     monkeypatch.syspath_prepend(folder)
@@ -83,7 +83,7 @@ def fastestdet() -> Any:
 
 
 def two_heads() -> Any:
-    """Maps of two scales, as anchors' heads are: scores of 0–1 and offsets of some tens."""
+    """Return maps of two scales, as anchors' heads are: scores of 0–1 and offsets of some tens."""
     net = Net(seed=13)
     x = net.add("Relu", [net.conv("x", (3, 8), strides=[2, 2])])
     net.add("Sigmoid", [net.conv(x, (8, 2), kernel=1)], output="scores")

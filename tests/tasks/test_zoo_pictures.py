@@ -49,7 +49,7 @@ def session(name: str) -> Any:
 
 
 def answer(name: str, model: Any, pixels: np.ndarray) -> tuple[dict, Any]:
-    """The outputs of one picture by name, and how it was fitted into the input."""
+    """Return the outputs of one picture by name, and how it was fitted into the input."""
     settings = dict(tables(name)["data"]["preprocess"])
     side = settings.pop("stretch")
     inside, fit = stretch(pixels, sides=side, interpolation=settings["interpolation"])

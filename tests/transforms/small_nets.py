@@ -40,7 +40,7 @@ class Net:
         return name
 
     def uneven(self, channels: int, *, spread: float = 100.0) -> Array:
-        """Channel scales that lie up to `spread` apart."""
+        """Return channel scales that lie up to `spread` apart."""
         return np.exp(self.random.uniform(0.0, np.log(spread), channels)) / spread**0.5
 
     def conv(  # noqa: PLR0917
@@ -108,7 +108,7 @@ def weight_of(prepared: Prepared, proto: Any, layer: str) -> Array:
 
 
 def spread(values: Array, *, axis: int) -> float:
-    """How many times the widest channel's range exceeds the narrowest's."""
+    """Return how many times the widest channel's range exceeds the narrowest's."""
     ranges = np.abs(values).max(axis=tuple(i for i in range(values.ndim) if i != axis))
     return float(ranges.max() / ranges.min())
 

@@ -28,7 +28,7 @@ MLP = ("m_up", "m_down")
 
 
 def smoothed(prepared: Prepared) -> Prepared:
-    """The net with a Mul in front of attention, and of both products of the MLP."""
+    """Return the net with a Mul in front of attention, and of both products of the MLP."""
     proto = Smooth(alpha=0.9, insert=True, insert_above=1.0).apply(prepared, peaks(prepared)).proto
     layers = tuple(list_layers(proto))
     return Prepared(proto, layers, prepared.inputs, prepared.outputs, prepared.opset, "")

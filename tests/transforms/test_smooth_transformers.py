@@ -69,7 +69,7 @@ def test_answers_stay_for_any_block_and_alpha(
 
 
 def dynamic_damage(prepared: Prepared, proto: Any) -> float:
-    """Squared error at the outputs when every matrix product is dynamic int8."""
+    """Return squared error at the outputs when every matrix product is dynamic int8."""
     changed = Prepared(
         proto, tuple(list_layers(proto)), prepared.inputs, prepared.outputs, prepared.opset, ""
     )

@@ -54,8 +54,8 @@ def export_with_card(
     is, byte for byte, the one that was measured.
     """
     source, path = Path(folder), given_path(output, "output")
-    beside = card_beside(path) if card is None else given_path(card, "--card")
     check_output(path, source)
+    beside = card_beside(path) if card is None else given_path(card, "--card")
     check_card(beside)
     if beside.absolute() != card_beside(path).absolute():
         refuse_old_card(path)

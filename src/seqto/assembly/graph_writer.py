@@ -64,7 +64,7 @@ class GraphWriter:
         correct_bias: bool,
         nodes: Sequence[Any] | None = None,
     ) -> None:
-        """`base` is the prepared model's proto at the opset that the schemes need.
+        """Prepare to write; `base`: the prepared model's proto at the opset that the schemes need.
 
         `nodes` stand in for its nodes.
         """

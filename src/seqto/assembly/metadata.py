@@ -23,23 +23,3 @@ def add_metadata(data: bytes, entries: Mapping[str, str]) -> bytes:
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
     return to_bytes(proto)
-
-
-def read_metadata(data: bytes) -> dict[str, str]:
-    """Return all entries of a model file."""
-    import onnx
-
-    return {p.key: p.value for p in onnx.load_model_from_string(data).metadata_props}
-
-
-def without_metadata(data: bytes) -> bytes:
-    """Return a model file without what `add_metadata` adds."""
-    import onnx
-
-    proto = onnx.load_model_from_string(data)
-    other_properties = [
-        p for p in proto.metadata_props if p.key != LICENSE and not p.key.startswith(PREFIX)
-    ]
-    del proto.metadata_props[:]
-    proto.metadata_props.extend(other_properties)
-    return to_bytes(proto)

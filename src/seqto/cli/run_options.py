@@ -36,9 +36,7 @@ def add_tune(commands: Any) -> None:
     group.add_argument("--dry-run", action="store_true", help="print what would be done")
     group.add_argument("--serve", action="store_true", help="serve the live page while running")
     _add_mlflow(group)
-    group.add_argument(
-        "--no-examples", action="store_true", help="leave samples that changed out of the page"
-    )
+    _add_no_examples(group)
 
 
 def add_demo(commands: Any) -> None:
@@ -48,6 +46,12 @@ def add_demo(commands: Any) -> None:
     # those of demo/run.py
     add_setting_options(parser, hidden=("--output-name",), defaults={"--max-minutes": "1.5"})
     _add_mlflow(output_group(parser, "run folder", default="seqto-demo"))
+
+
+def _add_no_examples(group: Any) -> None:
+    group.add_argument(
+        "--no-examples", action="store_true", help="leave samples that changed out of the page"
+    )
 
 
 def _add_mlflow(group: Any) -> None:
@@ -71,9 +75,7 @@ def add_report(commands: Any) -> None:
         help="all: write every file; md, json, csv: print; sensitivities: print what `tune --from` "
         "takes (default: all)",
     )
-    parser.add_argument(
-        "--no-examples", action="store_true", help="leave samples that changed out of the page"
-    )
+    _add_no_examples(parser)
     parser.add_argument(
         "--picture",
         metavar="ADDRESS",

@@ -8,14 +8,12 @@ are looked up among the runs that a scan of the folder found.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -272,13 +270,3 @@ def url_of(server: ThreadingHTTPServer) -> str:
 def start(folder: str | os.PathLike[str], *, port: int = 0) -> LiveView:
     """Serve a run folder, or a folder of runs, beside other work."""
     return LiveView(make_server(folder, port=port))
-
-
-@contextlib.contextmanager
-def live_view(folder: str | os.PathLike[str], *, port: int = 0) -> Iterator[str]:
-    """Serve for as long as the block runs; gives the address."""
-    view = start(folder, port=port)
-    try:
-        yield view.url
-    finally:
-        view.shutdown()

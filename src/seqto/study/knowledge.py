@@ -235,7 +235,7 @@ def _good_plans(state: RunState) -> tuple[Plan, ...]:
 
 
 def _by_gain(points: list[list[float]]) -> list[int]:
-    """Order of points in which the dominated volume grows fastest, at most MOST_PLANS."""
+    """Order points such that the dominated volume grows fastest, at most MOST_PLANS."""
     reference = [1.1] * len(points[0])
     order: list[int] = []
     while len(order) < min(MOST_PLANS, len(points)):

@@ -88,7 +88,7 @@ class PlanRunner:
         timed: bool = False,
         probes: int = 16,
     ) -> None:
-        """`timed`: latency is an objective; what is slower beats nothing then."""
+        """Prepare to run plans; `timed`: latency is an objective, slower plans beat nothing."""
         self.float_model = float_model
         self.record, self.executor = float_model.record, float_model.executor
         self.store, self.task = float_model.store, float_model.task

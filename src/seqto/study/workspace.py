@@ -226,7 +226,7 @@ def add_variant(
     peaks: Mapping[str, NDArray[Any]],
     needed: bool = True,
 ) -> Json:
-    """Treat the float model, check its answers, calibrate it again; {name, touched, moved}.
+    """Treat the float model, check its answers, calibrate it again; return {name, touched, moved}.
 
     A treatment that finds nothing to do leaves no variant, unless it is needed. Corrections alone
     need none: they are made while a model is assembled.

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent / "runtime.cc"
 
 
 def build(library: Path) -> str | None:
-    """None, or why it cannot be made here."""
+    """Return None, or why it cannot be made here."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         return "no C++ compiler"

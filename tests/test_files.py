@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import runs
 from seqto.errors import JournalError, ModelError, SeqtoError
-from seqto.files import inside, replacing, write_file
+from seqto.files import inside, replacing, sweep, write_file
 
 
 def test_a_file_is_written_with_its_folders_and_replaced(tmp_path: Path) -> None:
@@ -50,6 +54,60 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert os.listdir(tmp_path) == []
+
+
+HALF_WRITTEN = """\
+import os, signal, sys
+from seqto.files import replacing
+with replacing(sys.argv[1]) as stream:
+    stream.write(b"half")
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def grow_old(path: Path) -> None:
+    hours_ago = path.stat().st_mtime - 7200
+    os.utime(path, (hours_ago, hours_ago))
+
+
+def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HALF_WRITTEN, str(tmp_path / "file.bin")],
+        env=runs.environment(),
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    sweep(tmp_path)
+    assert left.exists()  # new: a writer that has not locked it yet looks the same
+    grow_old(left)
+    sweep(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_being_written_is_not_swept(tmp_path: Path) -> None:
+    with replacing(tmp_path / "file.bin") as stream:
+        stream.write(b"whole")
+        (unfinished,) = tmp_path.iterdir()
+        grow_old(unfinished)
+        sweep(tmp_path)
+        assert unfinished.exists()
+    assert (tmp_path / "file.bin").read_bytes() == b"whole"
+
+
+def test_links_folders_and_other_names_are_not_swept(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".seqto-link").symlink_to(tmp_path / "mine")
+    (tmp_path / ".seqto-folder").mkdir()
+    (tmp_path / ".seqto-notes.txt").write_text("mine")
+    (tmp_path / "a.seqto-abc").write_text("mine")
+    before = sorted(os.listdir(tmp_path))
+    for name in ("mine", ".seqto-notes.txt", "a.seqto-abc"):
+        grow_old(tmp_path / name)
+    sweep(tmp_path)
+    sweep(tmp_path / "not there")
+    assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_places_that_cannot_be_written_are_one_line_of_the_wanted_kind(tmp_path: Path) -> None:

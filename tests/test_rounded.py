@@ -16,7 +16,7 @@ from seqto.assembly.plan import Plan
 from seqto.calibration import gram
 from seqto.calibration.collect import calibrate
 from seqto.calibration.statistics import Statistics, save_statistics
-from seqto.errors import DeviceError
+from seqto.errors import DeviceError, ModelError
 from seqto.execution.jobs import WeightsRounded
 from seqto.model.files import save
 from seqto.model.prepare import Prepared, open_prepared, prepare
@@ -86,6 +86,27 @@ def test_shares_are_rounded_once_and_read_back_as_they_were(tmp_path: Path) -> N
     name = layers[0].name
     made = open_assembler(variant_folder(tmp_path))
     assert made.assemble(Plan.of({name: "weight-s8-channel-round-output"})).size_bytes > 0
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "gone", "other array"])
+@pytest.mark.parametrize("name", ["rounded-0.npy", "rounded.json"])
+def test_damaged_rounded_weights_are_one_error(tmp_path: Path, name: str, damage: str) -> None:
+    a_variant(tmp_path)
+    round_weights.Rounding(rounds(tmp_path), tmp_path, ("s8", "s4")).ensure("base")
+    folder = variant_folder(tmp_path)
+    path = folder / name
+    whole = path.read_bytes()
+    path.unlink()
+    if damage == "other array":
+        np.save(folder / "other.npy", np.zeros((2, 2)))
+        (folder / "other.npy").rename(path)
+    elif damage != "gone":
+        path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"[3]"}[damage])
+    if (name, damage) == ("rounded.json", "gone"):
+        assert rounded_weights.load(folder) == {}  # as before they were made
+        return
+    with pytest.raises(ModelError, match=r"the rounded weights in .* are damaged"):
+        rounded_weights.load(folder)
 
 
 def test_blocks_of_a_matrix_are_kept_and_read_back(tmp_path: Path) -> None:

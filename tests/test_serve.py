@@ -165,6 +165,35 @@ def test_several_runs_get_an_index(tmp_path: Path) -> None:
         assert ask(url, "/runs/broken/")[0] == 503
 
 
+@pytest.mark.parametrize(
+    "line",
+    [{}, {"event": "trial"}, {"event": "trial", "trial": {}}, {"event": "finding"}, [], "\ud800"],
+)
+def test_one_damaged_run_does_not_take_the_index_down(tmp_path: Path, line: Any) -> None:
+    """A line that is JSON, and no event of ours, between good ones."""
+    good = journal(layers=4, trials=3)
+    write_journal(tmp_path / "good", good)
+    write_journal(tmp_path / "damaged", [*good[:-1], line, good[-1]])
+    with live_view(tmp_path) as url:
+        status, _, body = ask(url, "/")
+        text = body.decode()
+        assert status == 200
+        assert "href='/runs/good/'" in text
+        assert f"line {len(good)}" in text  # where the damage is
+        assert ask(url, "/runs/good/data.json")[0] == 200
+        assert ask(url, "/runs/damaged/")[0] == 503
+
+
+@pytest.mark.parametrize("target", ["http://[", "http://[::1", "http://[bad/", "//[", "/runs/[/"])
+def test_an_address_that_is_none_is_refused_and_the_server_goes_on(
+    run: tuple[str, Path], target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # the client, too, would look at the address for the name of the host
+    assert ask(run[0], target, Host=urlsplit(run[0]).netloc)[0] in (400, 404)
+    assert ask(run[0], "/")[0] == 200
+    assert capsys.readouterr().err == ""
+
+
 def test_names_of_runs_cannot_break_the_index(tmp_path: Path) -> None:
     events = journal(layers=4, trials=3, name=EVIL_NAMES[0])
     names = [n for n in EVIL_NAMES if "/" not in n]

@@ -63,6 +63,24 @@ def test_a_dry_run_says_already_that_the_folder_is_refused(done: Done, tmp_path:
     assert "not empty" in error
 
 
+def test_what_killed_calls_have_left_is_swept_and_is_nobodys_file(
+    done: Done, tmp_path: Path
+) -> None:
+    """`analyze` was killed at work, then a run while it wrote a model and its report."""
+    run = tmp_path / "run"
+    unfinished = run / ".seqto-abcd1234"
+    put(run, [f"{unfinished.name}/samples/store.json", f"{unfinished.name}/.seqto-folder"])
+    assert seqto("tune", "--config", done.config, "--out", run, "-q", *SHORT) == (0, "")
+    assert not unfinished.exists()
+    names = [".seqto-report00", "models/.seqto-model000", "variants/base/.seqto-00000000"]
+    put(run, [*names, "models/.seqto-notes.txt"])
+    for name in names:
+        os.utime(run / name, (0, 0))
+    assert done.again(run) == (0, "")
+    left = {name for name in content(run) if ".seqto-" in name}
+    assert left == {"models/.seqto-notes.txt"}
+
+
 @pytest.mark.parametrize(
     "text", [b"one line of mine\n", b"no newline", b'{"event":"login"}\n', b'{"a":1}', b"12\n"]
 )

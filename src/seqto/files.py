@@ -5,16 +5,28 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from seqto.errors import ConfigError, JournalError, SeqtoError
 
+try:
+    import fcntl
+except ImportError:  # not a Unix: nothing is swept
+    fcntl = None  # type: ignore[assignment]
+
 TEMPORARY = ".seqto-"  # how the names of unfinished files and folders begin
+_UNFINISHED = re.compile(re.escape(TEMPORARY) + r"\w+")
+_MARK = f"{TEMPORARY}folder"  # a file in each temporary folder of ours
+_NEW_S = 60.0  # age from which a file that nobody has locked counts as left behind
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 _HINTS = {
@@ -50,6 +62,8 @@ def replacing(
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as stream:
+                with contextlib.suppress(OSError):  # a disk without locks
+                    _lock(handle)  # says to `sweep` that its writer lives
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -65,25 +79,116 @@ def replacing(
         raise error(f"cannot write {shown(target)}: {reason}; {hint}") from problem
 
 
-def make_temporary_folder(prefix: str) -> Path:
-    """Make a folder for temporary files; where none can be made, that is one line."""
-    try:
-        return Path(tempfile.mkdtemp(prefix=prefix))
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise JournalError(
-            f"cannot make a temporary folder: {reason}; free some space, or set TMPDIR"
-        ) from problem
+@dataclass(frozen=True, slots=True)
+class TemporaryFolder:
+    """A folder for temporary files; its lock is held for as long as this process lives.
+
+    A process that is killed leaves its folder. The next one that makes a temporary folder in the
+    same place finds that nobody holds the lock, and removes it.
+    """
+
+    folder: Path
+    _lock: int  # file descriptor; the kernel frees the lock when this process ends
+
+    @classmethod
+    def make(cls, prefix: str, *, parent: Path | None = None) -> TemporaryFolder:
+        """Make a folder in `parent`, by default the system's place for temporary files."""
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            hint = "or set TMPDIR" if parent is None else f"or make {shown(parent)} writable"
+            raise JournalError(
+                f"cannot make a temporary folder: {reason}; free some space, {hint}"
+            ) from problem
+        handle = None
+        try:
+            handle = os.open(folder, _FOLDER_FLAGS)
+            with contextlib.suppress(OSError):  # a disk without locks: nothing is swept there
+                _lock(handle)
+            write_file(folder / _MARK, b"")  # no folder is swept without it: now it is locked
+        except BaseException as problem:
+            with contextlib.suppress(OSError):  # not rmtree: it wants files that can be opened
+                (folder / _MARK).unlink(missing_ok=True)
+                folder.rmdir()
+            if handle is not None:
+                os.close(handle)
+            if isinstance(problem, OSError):
+                reason = problem.strerror or str(problem)
+                raise JournalError(
+                    f"cannot use the temporary {shown(folder)}: {reason}"
+                ) from problem
+            raise
+        _sweep_folders(folder.parent)
+        return cls(folder, handle)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
 
 
 @contextlib.contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
+def temporary_folder(prefix: str, *, parent: Path | None = None) -> Iterator[Path]:
     """Yield a folder for temporary files, which is removed at the end."""
-    folder = make_temporary_folder(prefix)
+    made = TemporaryFolder.make(prefix, parent=parent)
     try:
-        yield folder
+        yield made.folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        made.remove()
+
+
+def is_unfinished(name: str) -> bool:
+    """Return whether a name is one that we give to unfinished files and folders."""
+    return _UNFINISHED.fullmatch(name) is not None
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes of this user have left in a folder: unfinished files, folders.
+
+    Nothing is removed that a process which lives holds.
+    """
+    _sweep_folders(folder)
+    with contextlib.suppress(OSError):  # no folder, or not ours to read
+        for entry in list(os.scandir(folder)):
+            if is_unfinished(entry.name) and entry.is_file(follow_symlinks=False):
+                _remove_abandoned(entry)
+
+
+def _remove_abandoned(entry: os.DirEntry[str]) -> None:
+    """Remove an unfinished file, unless a process that lives is writing it."""
+    with contextlib.suppress(OSError):  # gone, locked, or somebody else's
+        about = entry.stat(follow_symlinks=False)
+        # a writer makes a file first and locks it then: a new one is left alone
+        if about.st_uid != os.getuid() or time.time() - about.st_mtime < _NEW_S:
+            return
+        handle = os.open(entry.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            _lock(handle)
+            os.unlink(entry.path)
+        finally:
+            os.close(handle)
+
+
+def _sweep_folders(parent: Path) -> None:
+    with contextlib.suppress(OSError):
+        names = [n for n in os.listdir(parent) if n.lstrip(".").startswith("seqto-")]
+        for folder in (parent / name for name in names):
+            with contextlib.suppress(OSError):  # no folder, a link, somebody else's
+                if folder.lstat().st_uid != os.getuid() or not (folder / _MARK).is_file():
+                    continue
+                handle = os.open(folder, _FOLDER_FLAGS)
+                try:
+                    _lock(handle)
+                    shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Lock a file or folder; raises OSError where a process that lives has it."""
+    if fcntl is None:
+        raise OSError("no locks here")
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_file(

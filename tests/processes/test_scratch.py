@@ -1,4 +1,4 @@
-"""Temporary files of workers: gone with the pool, and swept when main was killed."""
+"""Temporary folders: gone with their pool or block, and swept when their process was killed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 import runs
 from seqto.errors import JournalError
 from seqto.execution.local.pool import Pool
-from seqto.execution.local.scratch import PREFIX, Scratch
-from seqto.files import temporary_folder
+from seqto.files import TemporaryFolder, temporary_folder
 
+PREFIX = "seqto-workers-"
 LEAVES_ONE = """\
 import os, signal
-from seqto.execution.local.scratch import Scratch
-print(Scratch.make().folder, flush=True)
+from seqto.files import TemporaryFolder
+print(TemporaryFolder.make("seqto-fold-").folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -55,7 +55,7 @@ def test_what_a_killed_main_leaves_is_removed_by_the_next(temporary: Path) -> No
     assert killed.returncode == -signal.SIGKILL
     left = Path(killed.stdout.strip())
     assert left.is_dir()
-    made = Scratch.make()
+    made = TemporaryFolder.make(PREFIX)
     assert os.listdir(temporary) == [made.folder.name]
     made.remove()
     assert os.listdir(temporary) == []
@@ -67,14 +67,26 @@ def test_folders_in_use_and_links_are_left_alone(temporary: Path, tmp_path: Path
     (temporary / f"{PREFIX}link").symlink_to(tmp_path / "mine")
     (temporary / f"{PREFIX}file").write_text("mine")
     (temporary / f"{PREFIX}folder").mkdir()  # of the user's: it has no mark
-    first = Scratch.make()
-    second = Scratch.make()
+    first = TemporaryFolder.make(PREFIX)
+    second = TemporaryFolder.make(PREFIX)
     assert first.folder.is_dir()
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
     assert (temporary / f"{PREFIX}file").read_text() == "mine"
     first.remove()
     second.remove()
     assert sorted(os.listdir(temporary)) == [f"{PREFIX}{n}" for n in ("file", "folder", "link")]
+
+
+def test_a_folder_that_cannot_be_used_is_one_line_and_is_not_left(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_handles(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "open", no_handles)
+    with pytest.raises(JournalError, match=r"cannot use the temporary .*Too many open files"):
+        TemporaryFolder.make(PREFIX)
+    assert os.listdir(temporary) == []
 
 
 def test_without_a_place_for_temporary_files_there_is_one_line(
@@ -90,4 +102,4 @@ def test_without_a_place_for_temporary_files_there_is_one_line(
     ):
         raise AssertionError("not reached")
     with pytest.raises(JournalError, match="cannot make a temporary folder"):
-        Scratch.make()
+        TemporaryFolder.make(PREFIX)

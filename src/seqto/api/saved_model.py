@@ -11,7 +11,7 @@ from pathlib import Path
 from seqto.assembly.node_notes import with_node_notes
 from seqto.assembly.rebuild import rebuild
 from seqto.errors import ConfigError
-from seqto.files import given_path, write_file
+from seqto.files import given_path, sweep, write_file
 from seqto.model.bundle import files_of, split_bytes
 from seqto.publish.package import refuse_old_card
 from seqto.record.trial import Trial
@@ -66,6 +66,7 @@ def save_model(
     for path in files:
         for source in sources:
             check_output(path, source)
+        sweep(path.parent)
     for path, content in files.items():
         write_file(path, content, error=ConfigError)
     components = dict(zip(split_bytes(data), map(str, files), strict=False))

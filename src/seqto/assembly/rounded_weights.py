@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from seqto.assembly.inserted_factors import UNSCALED, inserted_factors
 from seqto.calibration.collect import Batches
 from seqto.calibration.gram import grams_of
-from seqto.files import replacing
+from seqto.errors import ModelError
+from seqto.files import replacing, shown
 from seqto.model.prepare import Prepared
 from seqto.records import Json, Layer
 from seqto.schemes.block_rounding import BlockForm, Blocks, round_blocks
@@ -127,13 +128,22 @@ def save(rounded: Rounded, path: Path) -> list[Json]:
 
 
 def load(folder: Path) -> Rounded:
-    """Return the rounded weights of a variant; empty if none were rounded yet."""
+    """Return the rounded weights of a variant; empty if none were rounded yet.
+
+    Damaged files are one ModelError.
+    """
     if not (folder / INDEX_FILE).is_file():
         return {}
-    rows = json.loads((folder / INDEX_FILE).read_bytes())
-    files = {r["file"] for r in rows}
-    mapped = {f: np.load(folder / Path(f).name, mmap_mode="r", allow_pickle=False) for f in files}
-    return {(row["layer"], row["kind"]): _read(row, mapped[row["file"]]) for row in rows}
+    try:
+        rows = json.loads((folder / INDEX_FILE).read_bytes())
+        names = {row["file"]: folder / Path(row["file"]).name for row in rows}
+        mapped = {f: np.load(p, mmap_mode="r", allow_pickle=False) for f, p in names.items()}
+        return {(row["layer"], row["kind"]): _read(row, mapped[row["file"]]) for row in rows}
+    except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(
+            f"the rounded weights in {shown(folder)} are damaged ({type(error).__name__}): restore "
+            "the run folder, or start a run in a new one"
+        ) from error
 
 
 def _read(row: Json, raw: NDArray[np.uint8]) -> Quantized | Blocks:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from seqto.errors import ModelError
-from seqto.files import write_file
+from seqto.files import temporary_folder, write_file
 
 DATA_SUFFIX = ".data"  # of the file beside a model that is too large for one
 
@@ -118,8 +117,8 @@ def utf8_name(path: Path) -> Iterator[str]:
         yield str(path)
         return
     if not _is_utf8(path.name) and path.is_file() and not external_files(path):
-        with tempfile.TemporaryDirectory(prefix="seqto-model-") as folder:
-            link = Path(folder) / "model.onnx"
+        with temporary_folder("seqto-model-") as folder:
+            link = folder / "model.onnx"
             link.symlink_to(path.resolve())
             yield str(link)
         return

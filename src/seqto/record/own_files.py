@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seqto.errors import JournalError
-from seqto.files import TEMPORARY, inside, shown, write_file
+from seqto.files import TEMPORARY, inside, is_unfinished, shown, sweep, write_file
 from seqto.records import Json
 
 LIST = "seqto-files.jsonl"
@@ -156,7 +156,7 @@ class OwnFiles:
         """Return the first entry of the folder that is not listed, or None."""
         for entry in sorted(os.listdir(self.folder / below)):
             name = f"{below}{entry}"
-            if name == LIST or name in self.files:
+            if name == LIST or name in self.files or is_unfinished(entry):
                 continue
             path = self.folder / name
             if (
@@ -262,6 +262,10 @@ def claim(folder: Path) -> OwnFiles:
     own = check_run_folder(folder)
     if not own.is_run:
         own._note({"run": True})
+    # what a killed call has left; samples and the like are cleared when the run is done
+    for path in (folder, *(folder / name for name in _RUN_FOLDERS), *folder.glob("variants/*")):
+        if not path.is_symlink():
+            sweep(path)
     return own
 
 

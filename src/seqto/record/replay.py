@@ -59,6 +59,8 @@ class RunState:
     default_key: str | None = None  # plan of the fully quantized model, of the last call
     trials: dict[int, Trial] = field(default_factory=dict)  # by number, in the order of finishing
     by_key: dict[str, Trial] = field(default_factory=dict)  # the same trials by plan key
+    # the numbers of the trials that run a graph; a dict keeps their order
+    by_graph: dict[str, dict[int, None]] = field(default_factory=dict)
     probes: dict[str, Trial] = field(default_factory=dict)  # by plan key
     timings: dict[int, list[Latency]] = field(default_factory=dict)  # as recorded
     graph_timings: dict[str, list[Latency]] = field(default_factory=dict)  # the same, by graph
@@ -212,8 +214,8 @@ class RunState:
             self.timed_at.setdefault(_timed_by(trial), event.at_s)
         if trial.graph:
             self.graph_timings.setdefault(trial.graph, []).append(event.latency)
-            for other in [t for t in self.trials.values() if t.graph == trial.graph]:
-                self._put(self._with_shared_latency(other))
+            for number in self.by_graph[trial.graph]:
+                self._put(self._with_shared_latency(self.trials[number]))
             return
         latency = event.latency
         if trial.latency is not None and not self._timings_are_pooled:
@@ -234,6 +236,12 @@ class RunState:
         return dataclasses.replace(trial, latency=latency)
 
     def _put(self, trial: Trial) -> None:
+        earlier = self.trials.get(trial.number)
+        if earlier is None or earlier.graph != trial.graph:
+            if earlier is not None and earlier.graph:  # two trials of one number: the last counts
+                del self.by_graph[earlier.graph][trial.number]
+            if trial.graph:
+                self.by_graph.setdefault(trial.graph, {})[trial.number] = None
         self.trials[trial.number] = trial
         self.by_key[trial.plan.key] = trial
 

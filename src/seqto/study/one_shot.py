@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +16,10 @@ from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.diagnosis.measure import PARTS
-from seqto.errors import ConfigError, DeviceError
+from seqto.errors import ConfigError, DeviceError, JournalError
 from seqto.execution.executor import Executor, run_all
 from seqto.execution.jobs import Figures, ProfilePlan
-from seqto.files import TEMPORARY, shown
+from seqto.files import TEMPORARY, TemporaryFolder, shown, sweep
 from seqto.record.events import RunStarted
 from seqto.record.own_files import JOURNAL, check_run_folder, is_run
 from seqto.record.replay import RunState, read_state, replay
@@ -70,13 +69,17 @@ def scratch_in(folder: Path) -> Iterator[Path]:
     """Make a temporary folder; where it cannot be made, one line says so."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder)
-    except OSError as error:
+        temporary = TemporaryFolder.make(TEMPORARY, parent=folder)
+    except (OSError, JournalError) as error:
+        reason = getattr(error.__cause__ or error, "strerror", None) or error
         raise ConfigError(
-            f"cannot write to {shown(folder)}: {error.strerror or error}; choose another place"
+            f"cannot write to {shown(folder)}: {reason}; choose another place"
         ) from error
-    with temporary as name:
-        yield Path(name)
+    sweep(folder)
+    try:
+        yield temporary.folder
+    finally:
+        temporary.remove()
 
 
 def _set_up(setup: RunSetup, folder: Path, *, samples: Path) -> Workspace:

@@ -115,7 +115,7 @@ class Study:
         self.state = replay(journal.events)
         self.before_s = self.state.elapsed_s  # of earlier calls
         self.meter = meter or Meter(self.began)
-        self.order: list[str] = []  # keys in the order they were asked
+        self.order: dict[str, int] = {}  # key → its place in the order of asking
 
         def runner_on(one: DeviceRun, *, name: str = "") -> PlanRunner:
             float_model = FloatModel(
@@ -206,8 +206,8 @@ class Study:
             below = ask.not_below or (None,) * len(ask.plans)
             lower_bounds = {p.key: low for p, low in zip(ask.plans, below, strict=True)}
         if not ask.probe:
-            asked_now = dict.fromkeys(p.key for p in ask.plans)
-            self.order += [key for key in asked_now if key not in self.order]
+            for plan in ask.plans:
+                self.order.setdefault(plan.key, len(self.order))
             fresh = self._within_budget(fresh)
         if fresh:
             phase = PROBES if ask.probe else TRIALS
@@ -226,20 +226,29 @@ class Study:
                 )
                 self.runner.run(work)
         if ask.latency:
-            asked = [p.key for p in ask.plans if p.key in known]
-            self.time([k for k in asked if self._may_count(known[k], lower_bounds.get(k), before)])
+            asked = [known[p.key] for p in ask.plans if p.key in known]
+            self.time(self._worth_timing(asked, lower_bounds, before=before))
         if any(p.key not in known for p in ask.plans):
             raise OutOfBudget
         return [self._as_first_timed(known[p.key]) for p in ask.plans]
 
-    def _may_count(self, trial: Trial, not_below: float | None, before: int) -> bool:
-        """Return whether a trial wants timing: it may be on the front, by what is known of it."""
-        if trial.latency is not None or trial.loss is None or not saw_all_samples(trial):
-            return False
-        if not self.runner.racing or not_below is None:
-            return True
+    def _worth_timing(
+        self, trials: Sequence[Trial], not_below: Mapping[str, float | None], *, before: int
+    ) -> list[str]:
+        """Return the keys of untimed trials that may be on the front, by what is known of them."""
+        untimed = [
+            (t, t.loss, not_below.get(t.plan.key) if self.runner.racing else None)
+            for t in trials
+            if t.latency is None and t.loss is not None and saw_all_samples(t)
+        ]
+        if all(low is None for _, _, low in untimed):
+            return [t.plan.key for t, _, _ in untimed]
         leaders = rivals((t for t in self.trials.values() if t.number < before), timed=True)
-        return not beats(no_slower(leaders, not_below), trial.size_bytes, total_of(trial.loss))
+        return [
+            t.plan.key
+            for t, loss, low in untimed
+            if low is None or not beats(no_slower(leaders, low), t.size_bytes, total_of(loss))
+        ]
 
     def _as_first_timed(self, trial: Trial) -> Trial:
         """Return the first timing, so that a resumed search repeats its decisions."""
@@ -285,7 +294,7 @@ class Study:
         taken = {t.number for t in self.trials.values()}
         numbers: dict[str, int] = {}
         for key in keys:
-            position = self.order.index(key)
+            position = self.order[key]
             numbers[key] = position if position not in taken else max(taken) + 1
             taken.add(numbers[key])
         return numbers

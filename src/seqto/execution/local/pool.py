@@ -34,10 +34,11 @@ from seqto import errors
 from seqto.errors import DeviceError, SeqtoError
 from seqto.execution.local.child import GRACE_S, Child, Ticket, held_bytes
 from seqto.execution.local.frames import Frame
-from seqto.execution.local.scratch import Scratch
 from seqto.execution.local.worker_process import serve
+from seqto.files import TemporaryFolder
 from seqto.records import Failure, Json
 
+SCRATCH = "seqto-workers-"  # how the names of folders for workers' temporary files begin
 TICK_S = 0.2  # how often deadlines, memory and deaths are looked at
 
 
@@ -71,7 +72,7 @@ class Pool:
         self._submitted = 0
         self._left_at = self._checked_at = time.monotonic()
         self._closed = False
-        self._scratch: Scratch | None = None  # made with the first worker
+        self._scratch: TemporaryFolder | None = None  # made with the first worker
 
     def submit(self, job: Json) -> Ticket:
         """Queue a job."""
@@ -171,7 +172,7 @@ class Pool:
                 self._send(worker, "stop")
         while starting < len(self._queue) and len(self._workers) < self.size:
             if self._scratch is None:
-                self._scratch = Scratch.make()
+                self._scratch = TemporaryFolder.make(SCRATCH)
             worker = self._start(self._scratch.folder)
             self._workers.append(worker)
             self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)

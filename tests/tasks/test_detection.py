@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from seqto import plugins
 from seqto.errors import ConfigError
+from seqto.tasks import scoring
 from seqto.tasks.answers import spans
 from seqto.tasks.coco_map import coco_results, coco_truth
 from seqto.tasks.detection import Detection
@@ -313,3 +314,35 @@ def test_outputs_that_do_not_look_like_scores_or_boxes_get_a_caution() -> None:
     twice = {"boxes": np.array([[[0, 0, 9e5, np.inf]]]), "scores": np.ones((1, 1, 1))}
     assert "set task.decode" in (small.check(twice) or "")
     assert Detection("boxes-scores", box_format="cxcywh").check(corners) is None
+
+
+@pytest.mark.parametrize(("strong", "background"), [(0, "0"), (4, "-1"), (2, None)])
+def test_a_class_that_fills_most_cells_is_doubted(strong: int, background: str | None) -> None:
+    """DETR's last class is no object; taken for one, its boxes would be all that is judged."""
+    scores = np.full((1, 8, 5), 0.1)
+    scores[:, :6, strong] = 0.9
+    boxes = np.tile(np.array([0.0, 0.0, 8.0, 8.0]), (1, 8, 1))
+    outputs = {"logits": scores, "boxes": boxes}
+    caution = Detection("boxes-scores", size=(16, 16)).check(outputs)
+    if background is None:
+        assert caution is None
+        return
+    assert f"Class {strong} is the strongest in 75% of the cells" in (caution or "")
+    assert f"task.background = {background} " in (caution or "")
+    known = Detection("boxes-scores", size=(16, 16), background=int(background))
+    assert known.check(outputs) is None
+
+
+def test_a_float_model_that_finds_nothing_is_said() -> None:
+    task = Detection("boxes-scores", size=(16, 16))
+    boxes = np.tile(np.array([0.0, 0.0, 8.0, 8.0]), (3, 8, 1))
+    nothing = task.decode({"scores": np.full((3, 8, 5), 0.1), "boxes": boxes})
+    text = "no box with a score of 0.25 or more in 3 pictures"
+    assert text in (task.check_answers(nothing) or "")
+    about = {"output": {}, "caution": None}
+    parts = [scoring.Decoded(nothing, np.zeros((3, 4)))]
+    reference = scoring.reference_from(task, "evaluation", parts, labels=None, about=about)
+    assert text in (reference.caution or "")
+    scores = np.full((3, 8, 5), 0.1)
+    scores[0, 0, 1] = 0.9
+    assert task.check_answers(task.decode({"scores": scores, "boxes": boxes})) is None

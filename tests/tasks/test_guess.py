@@ -214,6 +214,20 @@ def test_open_sizes_are_no_hindrance() -> None:
     assert guess_task(open_picture, larger).kind == "dense"
 
 
+def test_a_map_whose_sides_are_computed_is_told_by_its_name_or_maker() -> None:
+    """torch exports a Resize to a size that shape inference does not know."""
+    logits = {"logits": Tensor((None, 21, None, None), made_by="Conv")}
+    assert guess_task(PICTURE, logits).kind == "segmentation"
+    assert guess_task(PICTURE, one(None, 21, None, None, made_by="Resize")).kind == "segmentation"
+    assert guess_task(PICTURE, one(None, 1, None, None, made_by="Sigmoid")).kind == "segmentation"
+    assert guess_task(PICTURE, one(None, 21, None, None, made_by="Conv")).kind == "dense"
+
+
+def test_queries_without_a_number_are_named_so() -> None:
+    outputs = {"logits": Tensor((1, None, 21)), "pred_boxes": Tensor((1, None, 4))}
+    assert "two outputs: any number of cells, 21 classes" in guess_task(PICTURE, outputs).sentence
+
+
 def test_a_detector_whose_height_and_width_are_open_is_told_by_its_metadata() -> None:
     """Exporters of YOLO models name the task; the number of cells follows from the picture."""
     pictures = {"images": Tensor((None, 3, None, None))}

@@ -18,9 +18,11 @@ def unfit_samples(feeds: Mapping[str, NDArray[np.generic]], error: Exception) ->
     """Return one line for a float model that cannot take its samples."""
     shapes = ", ".join(f"{name}: {'×'.join(map(str, x.shape))}" for name, x in feeds.items())
     why = " ".join(str(error).split())
+    pictures = any(x.ndim == 4 for x in feeds.values())
+    cure = "set the height and width that it takes in data.preprocess, or " if pictures else ""
     return (
-        f"the float model does not run on the first samples ({shapes}): {why[:300]}; give samples "
-        "of the shape it takes with --data"
+        f"the float model does not run on the first samples ({shapes}): {why[:300]}; {cure}give "
+        "samples of the shape it takes with --data"
     )
 
 

@@ -118,7 +118,33 @@ class Detection:
                 f"{empty.sum()} of {len(strong)} strong boxes have no area: set task.decode or "
                 f"task.box_format ({', '.join(BOX_FORMATS)})."
             )
+        return self._check_background(scores) if candidates.classes is None else None
+
+    def _check_background(self, scores: Floats) -> str | None:
+        """Return a caution where one class at either end is strong in most cells: no object."""
+        if self.background is not None or not scores.size or scores.shape[2] < 3:
+            return None
+        strongest = np.where(scores.max(axis=2) >= self.score, scores.argmax(axis=2), -1)
+        for number, background in ((0, 0), (scores.shape[2] - 1, -1)):
+            share = float((strongest == number).mean())
+            if share > 0.5:
+                return (
+                    f"Class {number} is the strongest in {share:.0%} of the cells: if it means "
+                    f"that there is no object, as in DETR and YOLOS, set task.background = "
+                    f'{background} and, for logits, task.activation = "softmax".'
+                )
         return None
+
+    def check_answers(self, answers: Answers) -> str | None:
+        """Return a caution where the float model finds nothing, so that nothing can change."""
+        pictures = len(answers.lengths) if answers.lengths is not None else 0
+        if not pictures or len(answers.values["boxes"]):
+            return None
+        return (
+            f"The float model finds no box with a score of {self.score:g} or more in {pictures} "
+            "pictures, so that no loss can be measured: give pictures with what it detects, check "
+            "data.preprocess, or lower task.score."
+        )
 
     def decode(self, outputs: Outputs) -> Answers:
         """Return boxes, scores and classes of each picture, strongest first."""

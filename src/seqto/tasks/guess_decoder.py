@@ -82,7 +82,7 @@ def _pair(shapes: Mapping[str, Sides], _size: Size | None) -> DecoderGuess | Non
             detr = logits and "box" in name.lower()
             return DecoderGuess(
                 "boxes-scores",
-                f"boxes and scores in two outputs: {_n(shape[1])} cells, {_classes(scores[2])}",
+                f"boxes and scores in two outputs: {_cells(shape[1])}, {_classes(scores[2])}",
                 None,
                 "cxcywh" if detr else None,
                 "sigmoid" if logits else None,
@@ -167,6 +167,10 @@ def _one(sides: Sides) -> bool:
 
 def _classes(count: int) -> str:
     return "1 class" if count == 1 else f"{count} classes"
+
+
+def _cells(count: int | None) -> str:
+    return "any number of cells" if count is None else f"{count} cells"
 
 
 def _n(side: int | None) -> str:

@@ -72,8 +72,10 @@ def _map(tensor: Tensor, size: Size) -> tuple[int, str] | None:
     elif len(shape) == 4:
         options = [(shape[2:], shape[1], "NCHW"), (shape[1:3], shape[3], "NHWC")]
     for sides, channels, layout in options:
-        if channels is not None and all(
-            _covers(side, whole) for side, whole in zip(sides, size, strict=True)
+        # open though the picture's are known: sizes that are computed, as torch exports Resize
+        computed = len(shape) == 4 and sides == (None, None)
+        if channels is not None and (
+            computed or all(_covers(side, whole) for side, whole in zip(sides, size, strict=True))
         ):
             return channels, layout
     return None

@@ -19,6 +19,7 @@ from seqto.records import Json, Loss, Measurement
 from seqto.tasks.array_file import read_arrays, write_arrays
 from seqto.tasks.intervals import bootstrap_differences, mean_interval, weighted_interval
 from seqto.tasks.task import (
+    AnswerCheckedTask,
     Answers,
     CheckedTask,
     CorpusExampleTask,
@@ -139,7 +140,10 @@ def reference_from(
         variance = task.spread(whole.answers)
     else:
         variance = model_outputs.spread([whole.signal])
-    return Reference(split, whole, variance, scores, about["output"], about["caution"])
+    caution = about["caution"]
+    if not caution and isinstance(task, AnswerCheckedTask):
+        caution = task.check_answers(whole.answers)
+    return Reference(split, whole, variance, scores, about["output"], caution)
 
 
 def describe_outputs(

@@ -228,6 +228,13 @@ class CheckedTask(Protocol):
 
 
 @runtime_checkable
+class AnswerCheckedTask(Protocol):
+    """A task that says what is doubtful about the float model's answers to a whole split."""
+
+    def check_answers(self, answers: Answers) -> str | None: ...
+
+
+@runtime_checkable
 class LabelledTask(Protocol):
     """A task that is scored on the labelled set, with settings of `for_labels` (`[data.labelled]`).
 

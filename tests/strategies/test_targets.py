@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import math
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,12 @@ def test_closing_in_on_the_smallest_plans_files_smaller_than_what_does(seed: int
         assert world.trial(plan).size_bytes < best.size_bytes
 
 
+@pytest.mark.parametrize("pick", ["fastest", "smallest"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_fastest_is_squeezed_without_a_change_of_kernels(seed: int) -> None:
+def test_a_pick_is_squeezed_without_a_change_of_kernels(seed: int, pick: str) -> None:
     _, model, known = searched(seed)
     trials = {t.number: t for t in known.values()}
-    for plan, note in closing_plans(model, known, "fastest, trial "):
+    for plan, note in closing_plans(model, known, f"{pick}, trial "):
         fastest = scheme_by_layer(model.space, trials[int(note.split()[2][:-1])].plan)
         squeezed = scheme_by_layer(model.space, plan)
         assert model.prices(squeezed)[1] < model.prices(fastest)[1]
@@ -111,8 +113,19 @@ def test_the_fastest_is_squeezed_without_a_change_of_kernels(seed: int) -> None:
 
 def test_closing_in_has_something_to_try() -> None:
     runs = [searched(seed) for seed in SEEDS]
-    for note in ("fast, between ", "small, between ", "fastest, trial "):
+    for note in ("fast, between ", "small, between ", "fastest, trial ", "smallest, trial "):
         assert any(closing_plans(model, known, note) for _, model, known in runs)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_further_round_goes_on_only_from_what_the_last_one_has_found(seed: int) -> None:
+    _, model, known = searched(seed)
+    losses = probable(list(known.values()))
+    doing = [t for t in known.values() if losses[t.number] <= TOLERANCE]
+    smallest = min(doing, key=lambda t: t.size_bytes)
+    assert closing_plans(model, known, "", fresh=frozenset()) == []
+    again = closing_plans(model, known, "", fresh={smallest.plan.key})
+    assert all(f" {smallest.number}" in note for _, note in again)
 
 
 def test_nothing_is_closed_in_on_where_all_will_do_or_none() -> None:
@@ -145,9 +158,14 @@ def test_the_smallest_plan_uses_up_the_damage_that_it_may_do() -> None:
 
 
 def closing_plans(
-    model: NoiseModel, known: dict[str, Trial], note: str, tolerance: float = TOLERANCE
+    model: NoiseModel,
+    known: dict[str, Trial],
+    note: str,
+    *,
+    tolerance: float = TOLERANCE,
+    fresh: Container[str] | None = None,
 ) -> list[tuple[Plan, str]]:
-    plans = bisect_picks(model, known, Plan(), tolerance=tolerance, timed=True)
+    plans = bisect_picks(model, known, Plan(), tolerance=tolerance, timed=True, fresh=fresh)
     return [(plan, name) for plan, name in plans if name.startswith(note)]
 
 

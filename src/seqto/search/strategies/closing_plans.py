@@ -2,12 +2,16 @@
 
 Plans are made for a few levels of loss (targets.py), which leave gaps. Between the best trial that
 will probably stay within the tolerated loss and a better one that will not, plans of a damage in
-between are tried. And what is fastest is squeezed: with the same kernels its bytes cost no time.
+between are tried. And the fastest and the smallest such trial are squeezed, the fastest with the
+same kernels, so that its bytes cost no time: what was measured knows more than the noise model.
+
+A round that finds a better trial is followed by another from there, up to `CLOSING_ROUNDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,8 +34,9 @@ from seqto.search.strategies.targets import (
 )
 from seqto.selection.recommend import FAST_SIZE, loss_curve, probable_loss, ratio_of
 
+CLOSING_ROUNDS = 3
 BETWEEN = 3  # plans between two trials
-SQUEEZED = (0.97, 0.94, 0.9)  # of the fastest trial's bytes
+SQUEEZED = (0.97, 0.94, 0.9)  # of a trial's bytes
 
 
 def bisect_picks(
@@ -41,71 +46,68 @@ def bisect_picks(
     *,
     tolerance: float,
     timed: bool,
+    fresh: Container[str] | None = None,
 ) -> list[tuple[Plan, str]]:
-    """Return plans between the best trial that will probably do and a better one that will not."""
+    """Return plans between the best trial that will probably do and a better one that will not.
+
+    `fresh`: keys of the plans that the last round has run; only from these it goes on.
+    """
     trials = measured_trials(known)
     curve = loss_curve(trials)
     if curve is None:
         return []
     losses = {t.number: probable_loss(t, curve) for t in trials}
-    plans = _between(
-        model, trials, losses, SMALLEST, tolerance=tolerance, key=lambda t: t.size_bytes
-    )
+    limit = byte_limit(model.space, known)
+    picks = [_Pick(SMALLEST, trials, lambda t: float(t.size_bytes), "smallest")]
     if timed and model.space.latency_of:
-        limit = byte_limit(model.space, known)
         quick = [t for t in trials if t.latency and t.size_bytes <= FAST_SIZE * limit]
         target = fast_target(limit - unpriced_bytes(model, trials))
-        plans += _between(model, quick, losses, target, tolerance=tolerance, key=ratio_of)
-        plans += _squeezed_fastest(model, quick, losses, tolerance=tolerance)
+        picks.append(_Pick(target, quick, ratio_of, "fastest"))
+    plans: list[tuple[Schemes | None, str]] = []
+    for pick in picks:
+        best, rival = pick.best_and_rival(losses, tolerance=tolerance)
+        if best is not None and (fresh is None or best.plan.key in fresh):
+            plans += _between(model, pick, best, rival)
+            plans += _squeezed(model, pick, best)
     return unknown_plans(plans, known, float_model)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """A pick that is closed in on: less of `figure` is better."""
+
+    target: Target
+    trials: Sequence[Trial]
+    figure: Callable[[Trial], float]
+    superlative: str
+
+    def best_and_rival(
+        self, losses: Mapping[int, float], *, tolerance: float
+    ) -> tuple[Trial | None, Trial | None]:
+        """Return the best that will do, and of the better ones that will not the least lossy."""
+        doing = [t for t in self.trials if losses[t.number] <= tolerance]
+        best = min(doing, key=self.figure, default=None)
+        if best is None:
+            return None, None
+        limit = self.figure(best)
+        better = [t for t in self.trials if t not in doing and self.figure(t) < limit]
+        return best, min(better, key=lambda t: losses[t.number], default=None)
+
+
 def _between(
-    model: NoiseModel,
-    trials: Sequence[Trial],
-    losses: Mapping[int, float],
-    target: Target,
-    *,
-    tolerance: float,
-    key: Callable[[Trial], float],
+    model: NoiseModel, pick: _Pick, best: Trial, rival: Trial | None
 ) -> list[tuple[Schemes | None, str]]:
-    """Return plans whose damage is between those of two trials; less of `key` is better."""
-    best, rival = _best_and_rival(trials, losses, tolerance=tolerance, key=key)
-    if best is None or rival is None or not 0 < damage_of(best) < damage_of(rival):
+    """Return plans whose damage is between those of two trials."""
+    if rival is None or not 0 < damage_of(best) < damage_of(rival):
         return []
-    note = f"{target.name}, between {best.number} and {rival.number}"
+    note = f"{pick.target.name}, between {best.number} and {rival.number}"
     levels = np.geomspace(damage_of(best), damage_of(rival), BETWEEN + 2)[1:-1]
-    return [(meet(model, target, d / optimism(model, trials, d)), note) for d in levels]
+    return [(meet(model, pick.target, d / optimism(model, pick.trials, d)), note) for d in levels]
 
 
-def _best_and_rival(
-    trials: Sequence[Trial],
-    losses: Mapping[int, float],
-    *,
-    tolerance: float,
-    key: Callable[[Trial], float],
-) -> tuple[Trial | None, Trial | None]:
-    """Return the best that will do, and of the better ones that will not the least lossy."""
-    doing = [t for t in trials if losses[t.number] <= tolerance]
-    best = min(doing, key=key, default=None)
-    if best is None:
-        return None, None
-    better = [t for t in trials if losses[t.number] > tolerance and key(t) < key(best)]
-    return best, min(better, key=lambda t: losses[t.number], default=None)
-
-
-def _squeezed_fastest(
-    model: NoiseModel,
-    quick: Sequence[Trial],
-    losses: Mapping[int, float],
-    *,
-    tolerance: float,
-) -> list[tuple[Schemes | None, str]]:
-    """Return the plan of the fastest trial that will do, with fewer bytes and the same kernels."""
-    fastest, _ = _best_and_rival(quick, losses, tolerance=tolerance, key=ratio_of)
-    if fastest is None:
-        return []
-    plan = scheme_by_layer(model.space, fastest.plan)
+def _squeezed(model: NoiseModel, pick: _Pick, best: Trial) -> list[tuple[Schemes | None, str]]:
+    """Return the plan of a trial with fewer bytes and the same kind of kernels."""
+    plan = scheme_by_layer(model.space, best.plan)
     size = model.prices(plan)[1]
-    note = f"fastest, trial {fastest.number}, smaller"
+    note = f"{pick.superlative}, trial {best.number}, smaller"
     return [(squeeze(model, plan, share * size), note) for share in SQUEEZED]

@@ -41,7 +41,7 @@ from seqto.schemes.types import S8
 from seqto.schemes.weight_only import WeightOnly
 from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
-from seqto.search.strategies.closing_plans import bisect_picks
+from seqto.search.strategies.closing_plans import CLOSING_ROUNDS, bisect_picks
 from seqto.search.strategies.culprits import culprits, without
 from seqto.search.strategies.front_points import (
     clamp_damage,
@@ -151,9 +151,28 @@ class Frontier:
             ]
             named = [(p, f"round {number + 1}: {n}") for p, n in plans]
             yield from self._run(named, known, model)
-        model = with_fitted_latency(profiled, known.values())
-        plans = bisect_picks(model, known, float_model, tolerance=self.tolerance, timed=self.timed)
-        yield from self._run(plans, known, model)
+        yield from self._close_in(profiled, known, float_model)
+
+    def _close_in(
+        self, profiled: NoiseModel, known: dict[str, Trial], float_model: Plan
+    ) -> Generator[Ask, Answers, None]:
+        """Close in on the smallest and the fastest trial that will do, as long as they improve."""
+        fresh: frozenset[str] | None = None
+        for _ in range(CLOSING_ROUNDS):
+            before = frozenset(known)
+            model = with_fitted_latency(profiled, known.values())
+            plans = bisect_picks(
+                model,
+                known,
+                float_model,
+                tolerance=self.tolerance,
+                timed=self.timed,
+                fresh=fresh,
+            )
+            if not plans:
+                return
+            yield from self._run(plans, known, model)
+            fresh = frozenset(known) - before
 
     def _targets(
         self, model: NoiseModel, known: Mapping[str, Trial], float_model: Plan

@@ -86,7 +86,7 @@ def _guess(settings: Settings, path: str | Path) -> TaskGuess:
         outputs = {output_name: outputs[output_name]}
     if not inputs or not outputs:  # what follows says what is wrong with such a model
         return TaskGuess(CLASSIFICATION, "taken for a classifier")
-    text = guess_text_task(inputs, outputs) if _is_text(settings) else None
+    text = guess_text_task(outputs) if _is_text(settings) else None
     guess = text or guess_task(inputs, outputs, said=said_task(proto))
     known = plugins.keys_of(plugins.find(plugins.TASKS, guess.kind))
     return dataclasses.replace(

@@ -19,6 +19,7 @@ from seqto.record.events import (
     TrialTimed,
 )
 from seqto.record.trial import Trial
+from seqto.search.strategy import EstimatingStrategy
 
 STEPS = {
     "samples": "preparing samples",
@@ -83,9 +84,10 @@ def _bars(setup: Any) -> Iterator[Any]:
 def expected_trials(setup: Any) -> int | None:
     """Return about how many trials a run will have: its budget, or what its strategy expects."""
     budget = setup.settings.search.max_trials
-    expected = getattr(setup.strategy, "expected_trials", None)
-    known = [count for count in (budget, expected) if count is not None]
-    return min(known, default=None)
+    if not isinstance(setup.strategy, EstimatingStrategy):
+        return None if budget is None else int(budget)
+    expected = setup.strategy.expected_trials
+    return expected if budget is None else min(int(budget), expected)
 
 
 class ProgressBars:

@@ -34,7 +34,7 @@ from seqto.diagnosis.remedies import cures
 from seqto.diagnosis.subject import Judged, Subject, with_ranges
 from seqto.errors import DeviceError, PlanError
 from seqto.records import Json
-from seqto.tasks.task import Answers, WeightedTask
+from seqto.tasks.task import Answers, WeightedTask, word_for_loss
 
 PARTS = ("layers", "damage", "whole", "attention")
 
@@ -116,7 +116,7 @@ def at_the_output(subject: Subject) -> Json:
                 raise
             # a cure that this device or opset cannot take is none: said, not hidden
             by_plan[name] = {"error": str(error)}
-    word = getattr(subject.task, "changed", None)  # what loss is a share of, if not answers
+    word = word_for_loss(subject.task)
     figures = {"whole": by_plan, "samples": len(subject.samples), "changed": word}
     return {**figures, "joins": joins}
 

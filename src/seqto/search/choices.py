@@ -203,14 +203,14 @@ def all_choices(
             allowed.remove(FP32)
         choices[layer.name] = tuple(allowed)
     rows = [NotOffered(code, why, tuple(names)) for (code, why), names in refusals.items()]
-    if not timed and not only:
-        smaller = _stored_only(layers, choices)
-        removed = tuple(x.name for x in layers if smaller[x.name] != choices[x.name])
-        if removed:
-            reason = "time is no objective, and weight-only schemes take no more bytes"
-            rows.append(NotOffered("an integer kernel", reason, removed))
-        choices = smaller
-    return choices, rows
+    if timed or only:
+        return choices, rows
+    stored = _stored_only(layers, choices)
+    removed = tuple(x.name for x in layers if stored[x.name] != choices[x.name])
+    if removed:
+        reason = "time is no objective, and weight-only schemes take no more bytes"
+        rows.append(NotOffered("an integer kernel", reason, removed))
+    return stored, rows
 
 
 def _bytes_of_alike(layers: Sequence[Layer], weight_bytes: Mapping[str, int]) -> dict[str, int]:

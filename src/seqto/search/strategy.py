@@ -53,6 +53,14 @@ class PlanningStrategy(Protocol):
 
 
 @runtime_checkable
+class EstimatingStrategy(Protocol):
+    """A strategy that foretells how many trials a search takes."""
+
+    @property
+    def expected_trials(self) -> int: ...
+
+
+@runtime_checkable
 class Strategy(Protocol):
     """Chooses the plans to try next. No file, no device, no clock: a generator."""
 

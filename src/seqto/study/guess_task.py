@@ -96,7 +96,7 @@ def _guess(settings: Settings, path: str | Path) -> TaskGuess:
 
 def guess_kind(inputs: Tensors, outputs: Tensors, *, said: str, texts: bool) -> TaskGuess:
     """Return the task that fits the tensors of a model; `texts`: it is fed with texts."""
-    text = guess_text_task(inputs, outputs) if texts else None
+    text = guess_text_task(outputs) if texts else None
     return text or guess_task(inputs, outputs, said=said)
 
 

@@ -218,6 +218,14 @@ def _apply(
     return transform.apply(prepared, peaks)
 
 
+def _moved_outputs(workspace: Workspace, transformed: model_prepare.Prepared) -> float:
+    """Return how far a transformed model's outputs are from the float model's, by their spread."""
+    # samples that no treatment has looked at, where there are any
+    split = EVALUATION if workspace.store.splits().get(EVALUATION) else CALIBRATION
+    before, after = (model_files.to_bytes(one.proto) for one in (workspace.prepared, transformed))
+    return model_compare.same_answers(before, after, workspace.feeds.first(split, 8))
+
+
 def add_variant(
     workspace: Workspace,
     transforms: Sequence[str],
@@ -255,12 +263,7 @@ def add_variant(
         with contextlib.suppress(OSError):  # not empty: then the rest is not from here
             folder.rmdir()
         return {**summary, "moved": 0.0}
-    # samples that no treatment has looked at, where there are any
-    split = EVALUATION if workspace.store.splits().get(EVALUATION) else CALIBRATION
-    feeds = workspace.feeds.first(split, 8)
-    moved = model_compare.same_answers(
-        model_files.to_bytes(workspace.prepared.proto), model_files.to_bytes(prepared.proto), feeds
-    )
+    moved = _moved_outputs(workspace, prepared)
     if exact and moved > TOLERANCE:
         raise ModelError(
             f"treatment {name!r} moves the outputs by {moved:.2g} of their spread "

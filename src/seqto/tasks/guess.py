@@ -94,7 +94,7 @@ def _guess_scores(_inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
     return TaskGuess(CLASSIFICATION, f"taken for a classifier: {sides[0]} scores in {name!r}")
 
 
-def guess_text_task(inputs: Tensors, outputs: Tensors) -> TaskGuess | None:
+def guess_text_task(outputs: Tensors) -> TaskGuess | None:
     """Return the task of a model that is fed with texts; None where the outputs leave doubt."""
     for name, output in outputs.items():
         if not output.floats or len(output.shape) not in (2, 3):

@@ -34,6 +34,7 @@ from seqto.tasks.task import (
     kinds_of_scores,
     needs_all_samples,
     scored_labels,
+    word_for_loss,
 )
 
 DIGITS = 6  # of a sum of distances, so that equal sums are equal in any order of adding
@@ -151,12 +152,12 @@ def describe_outputs(
 ) -> Json:
     """Return {output: {shape, judged_by, changed}, caution} of the float model's outputs."""
     value = np.asarray(outputs[judged])
-    word = getattr(task, "changed", None)  # what loss is a share of, where that is not answers
-    own = isinstance(word, str) or not judges_one_output(task)
+    word = word_for_loss(task)
+    own = word is not None or not judges_one_output(task)
     judged_by = "task" if own else model_outputs.kind_of(value)
     caution = task.check(outputs, name=name) if isinstance(task, CheckedTask) else None
     about: Json = {"shape": list(value.shape[1:]), "judged_by": judged_by}
-    if isinstance(word, str):
+    if word is not None:
         about["changed"] = word
     return {"output": about, "caution": caution}
 

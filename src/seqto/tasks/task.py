@@ -11,7 +11,7 @@ import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,48 @@ class ScoredTask(Protocol):
 
     @property
     def score_kinds(self) -> Mapping[str, ScoreKind]: ...
+
+
+@runtime_checkable
+class ChunkedTask(Protocol):
+    """A task with large outputs: a worker holds those of so many samples at a time."""
+
+    chunk_rows: ClassVar[int]
+
+
+@runtime_checkable
+class ProbedTask(Protocol):
+    """A task whose samples hold many values each: so many of them tell a layer's damage."""
+
+    probe_rows: ClassVar[int]
+
+
+@runtime_checkable
+class CorpusTask(Protocol):
+    """A task that may compare samples with each other: then distances need all of them."""
+
+    whole_corpus: ClassVar[bool]
+
+
+@runtime_checkable
+class UnlabelledTask(Protocol):
+    """A task that says whether its scores need labels."""
+
+    needs_labels: ClassVar[bool]
+
+
+@runtime_checkable
+class OutputTask(Protocol):
+    """A task that says whether the judged output is all that it reads."""
+
+    one_output: ClassVar[bool]
+
+
+@runtime_checkable
+class WordedTask(Protocol):
+    """A task whose loss is no share of answers: reports say what it is a share of."""
+
+    changed: ClassVar[str]
 
 
 @runtime_checkable
@@ -267,15 +309,12 @@ class GenerationTask(Protocol):
 
 def most_rows(task: Task, rows: int) -> int:
     """Return how many of some rows a worker may hold the raw outputs of, as the task says."""
-    return min(rows, int(getattr(task, "chunk_rows", rows)))
+    return min(rows, task.chunk_rows) if isinstance(task, ChunkedTask) else rows
 
 
 def probed_rows(task: Task, asked: int) -> int:
-    """Return how many samples tell a layer's damage: fewer where one answer holds many values.
-
-    Such a task says how many in its `probe_rows`.
-    """
-    return min(asked, int(getattr(task, "probe_rows", asked)))
+    """Return how many samples tell a layer's damage: fewer where one answer holds many values."""
+    return min(asked, task.probe_rows) if isinstance(task, ProbedTask) else asked
 
 
 def kinds_of_scores(task: Task) -> Mapping[str, ScoreKind]:
@@ -284,23 +323,28 @@ def kinds_of_scores(task: Task) -> Mapping[str, ScoreKind]:
 
 
 def needs_all_samples(task: Task) -> bool:
-    """Return whether distances can be told only for all samples at once.
-
-    Such a task (`whole_corpus = True`) compares samples with each other: nearest neighbours.
-    """
-    return bool(getattr(task, "whole_corpus", False))
+    """Return whether distances can be told only for all samples at once: nearest neighbours."""
+    return isinstance(task, CorpusTask) and task.whole_corpus
 
 
 def scored_labels(task: Task, labels: Any, rows: int) -> Any:
     """Return the labels; for a task that is scored without any (`needs_labels = False`), zeros."""
-    if labels is None and not getattr(task, "needs_labels", True):
+    if labels is None and isinstance(task, UnlabelledTask) and not task.needs_labels:
         return np.zeros(rows)
     return labels
 
 
 def judges_one_output(task: Task) -> bool:
     """Return whether a task wants the judged output alone; others get all that are numbers."""
-    return bool(getattr(task, "one_output", False))
+    return isinstance(task, OutputTask) and task.one_output
+
+
+def word_for_loss(task: Task | None) -> str | None:
+    """Return what loss is a share of, where that is not answers."""
+    # a task of the user may have a method of that name
+    if isinstance(task, WordedTask) and isinstance(task.changed, str):
+        return task.changed
+    return None
 
 
 # ------------------------------------------------------------------------------- in another process

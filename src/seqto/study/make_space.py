@@ -15,12 +15,12 @@ from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.devices.saturation import EXACT
 from seqto.diagnosis import layer_errors
-from seqto.errors import DeviceError, ModelError
+from seqto.errors import ConfigError, DeviceError, ModelError
 from seqto.execution.executor import Done, Executor, expect, run_all
 from seqto.execution.jobs import Figures, RankLayers
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
-from seqto.model.layers import branch_nodes, untyped_nodes
+from seqto.model.layers import OUTPUT_OP, branch_nodes, untyped_nodes
 from seqto.record.events import (
     MENU,
     TREATMENT,
@@ -227,6 +227,11 @@ def default_plan(
     )
     names = [*choices.resolve(layers, q.exclude), *choices.skipped(layers, q.skip)]
     fixed: dict[str, Scheme] = dict.fromkeys(names, FP32)
+    # the outputs stand among the layers, for what is written behind the last one
+    if fixed and all(x.name in fixed or x.op_type == OUTPUT_OP for x in layers):
+        raise ConfigError(
+            "every layer is excluded (quantize.exclude, quantize.skip): nothing is left to quantize"
+        )
     return {k: v for k, v in default.items() if k not in fixed}, fixed
 
 

@@ -27,6 +27,7 @@ from seqto.files import open_regular
 from seqto.model.ort_session import open_session
 from seqto.report.live import LiveView
 from seqto.selection.recommend import pick_named
+from seqto.testing.fakes import small_model
 
 LONG = "a" * 5000
 
@@ -137,6 +138,30 @@ def test_a_byte_order_mark_before_a_config_is_skipped(tmp_path: Path) -> None:
     config = runs.write_config(tmp_path)
     config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes())
     assert main(["tune", "--config", str(config), "--out", str(tmp_path / "o"), "--dry-run"]) == 0
+
+
+def test_a_line_break_in_a_name_does_not_break_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "tune.toml"
+    config.write_text('[model]\npath = "m.onnx"\n[data]\narrays = "a\\nb\\u001b[31m.npz"\n')
+    (tmp_path / "m.onnx").write_bytes(small_model())
+    assert main(["tune", "--config", str(config), "--out", str(tmp_path / "run")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert r"a\nb\x1b[31m.npz" in printed
+
+
+@pytest.mark.parametrize("option", ["--max-trials", "--seed", "--nonsense"])
+def test_a_long_word_is_not_repeated_in_full(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", "m.onnx", "--out", "run", option, "9" * 100_000])
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert len(last) < 500
+    assert "99…99" in last
 
 
 @pytest.mark.parametrize("words", [["report", LONG], ["export", LONG, "-o", "x.onnx"]])

@@ -80,6 +80,18 @@ def test_a_model_that_cannot_be_tuned_is_one_line(
     assert printed.count("\n") == 1
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("strategy", ["stepwise", "frontier"])
+def test_a_search_in_which_every_layer_is_excluded_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], strategy: str, more: tuple[str, ...]
+) -> None:
+    """The output, which stands among the layers, is no layer that could be quantized alone."""
+    model = save(tmp_path / "m.onnx")
+    words = ("--exclude", "conv", "pool", "flat", "gemm", "--strategy", strategy, *more)
+    assert tune(model, "random:24", *words) == 2
+    assert "every layer is excluded" in capsys.readouterr().err
+
+
 def test_fewer_calibration_samples_than_the_fixed_batch_are_enough(tmp_path: Path) -> None:
     assert tune(save(tmp_path / "fixed.onnx", batch=8), "random:24") == 0
 

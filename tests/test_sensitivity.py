@@ -90,6 +90,14 @@ def test_every_layer_that_is_quantized_has_a_row_and_no_other() -> None:
     assert all(r["xmodel_err"] > 0 for r in rows)
 
 
+def test_a_plan_of_the_output_alone_has_no_rows() -> None:
+    """A session that is asked for no output gives all of them."""
+    assembler = assembler_for(nets.residual())
+    outputs = {n: s for n, s in full(assembler).schemes if n.startswith("output:")}
+    assert outputs
+    assert layer_errors(assembler, Plan.of(outputs), feeds(2)) == []
+
+
 def test_the_output_layer_is_never_ranked() -> None:
     assembler = assembler_for(nets.residual())
     rows = layer_errors(assembler, full(assembler), feeds(2))

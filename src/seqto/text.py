@@ -6,7 +6,8 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-_UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+_OBEYED = ("Cc", "Cf", "Zl", "Zp")
+_UNSEEN = (*_OBEYED, "Cs", "Co")
 
 
 def plain(text: object) -> str:
@@ -15,6 +16,21 @@ def plain(text: object) -> str:
     Control signs move cursors and end lines, format signs turn the writing direction round.
     """
     return "".join("\ufffd" if unicodedata.category(c) in _UNSEEN else c for c in str(text))
+
+
+def one_line(text: object, *, most: int = 2000) -> str:
+    """Return a message as one line of at most `most` characters; its two ends say most.
+
+    Signs that would end the line or move the cursor are written as Python writes them.
+    """
+    line = "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in _OBEYED else c
+        for c in str(text)
+    )
+    if len(line) <= most:
+        return line
+    head = most // 2
+    return f"{line[:head]}…{line[len(line) - (most - 1 - head) :]}"
 
 
 def shorten(text: object, width: int) -> str:

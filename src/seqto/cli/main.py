@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from seqto.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from seqto.cli.options import COMMANDS, make_parser
 from seqto.errors import ConfigError, SeqtoError
+from seqto.text import one_line
 
 RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 
@@ -72,7 +73,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         module = importlib.import_module(f"seqto.cli.{file}")
         code: int = getattr(module, options.command)(options)
     except SeqtoError as error:
-        print(f"seqto: {error}", file=sys.stderr)
+        print(f"seqto: {one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         more = "; the same command continues the run" if options.command in RESUMED else ""

@@ -7,6 +7,7 @@ help texts are those of config/settings.py; a test compares them.
 from __future__ import annotations
 
 import argparse
+from typing import NoReturn
 
 from seqto.cli.model_options import (
     add_analyze,
@@ -26,6 +27,7 @@ from seqto.cli.program_options import (
     add_status,
 )
 from seqto.cli.run_options import add_compare, add_demo, add_report, add_serve, add_tune
+from seqto.text import one_line
 
 EXIT_CODES = """\
 exit codes:
@@ -60,8 +62,15 @@ COMMANDS = {
 }
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors repeat no more than the ends of a long word."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(one_line(message, most=400))
+
+
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="seqto",
         description="Selective post-training quantization of ONNX models, measured on your device.",
         epilog=EXIT_CODES,

@@ -14,10 +14,10 @@ from seqto.assembly.rounded_weights import placeholders
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
 from seqto.devices.saturation import EXACT
-from seqto.errors import ModelError
+from seqto.errors import ConfigError, ModelError
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
-from seqto.model.layers import branch_nodes, untyped_nodes
+from seqto.model.layers import OUTPUT_OP, branch_nodes, untyped_nodes
 from seqto.record.events import (
     MENU,
     TREATMENT,
@@ -224,6 +224,11 @@ def default_plan(
     )
     names = [*choices.resolve(layers, q.exclude), *choices.skipped(layers, q.skip)]
     fixed: dict[str, Scheme] = dict.fromkeys(names, FP32)
+    # the outputs stand among the layers, for what is written behind the last one
+    if fixed and all(x.name in fixed or x.op_type == OUTPUT_OP for x in layers):
+        raise ConfigError(
+            "every layer is excluded (quantize.exclude, quantize.skip): nothing is left to quantize"
+        )
     return {k: v for k, v in default.items() if k not in fixed}, fixed
 
 

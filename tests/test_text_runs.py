@@ -11,7 +11,7 @@ import pytest
 import nets
 import text_nets
 from seqto import tune
-from seqto.errors import ConfigError
+from seqto.errors import ConfigError, SeqtoError
 from seqto.model.ort_session import open_session
 from text_files import sentences, tokenizer_json, write_tsv
 
@@ -62,6 +62,13 @@ kind = "embedding"
 [data]
 pairs = "pairs.tsv"
 columns = ["left", "right", "score"]
+"""
+
+TAGGER = """
+[model]
+path = "net.onnx"
+[data]
+texts = "lines.txt"
 """
 
 LANGUAGE_MODEL = """
@@ -119,6 +126,23 @@ def test_a_language_model_is_tuned_and_its_perplexity_is_computed_anew(tmp_path)
     assert perplexity == pytest.approx(_perplexity(tmp_path, net, report), rel=1e-5)
     several = run(tmp_path, LANGUAGE_MODEL, net, out="several", data__batch=4)
     assert several["trials"][0]["baseline_scores"]["perplexity"] == pytest.approx(perplexity)
+
+
+def test_a_classifier_of_tokens_is_told_and_judged_token_by_token(tmp_path):
+    net = text_nets.tagger()
+    report = run(tmp_path, TAGGER, net, diagnose="true")
+    assert report["output"]["changed"] == "token classes"
+    assert all(trial["error"] is None for trial in report["trials"])
+    padded = run(tmp_path, TAGGER, net, out="padded", data__batch=4, quantize__mode="weight")
+    alone = run(tmp_path, TAGGER, net, out="alone", quantize__mode="weight")
+    want, got = (r["trials"][0]["loss"]["value"] for r in (alone, padded))
+    assert got == pytest.approx(want, abs=1e-9)
+
+
+def test_an_output_of_another_size_for_each_text_is_one_clear_line(tmp_path):
+    with pytest.raises(SeqtoError, match="needs one size") as caught:
+        run(tmp_path, TAGGER, text_nets.tagger(), task__kind="dense")
+    assert "token-classification" in str(caught.value)
 
 
 def test_a_decoder_with_a_cache_is_tuned_on_texts_with_an_empty_one(tmp_path):

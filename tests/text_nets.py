@@ -1,6 +1,7 @@
 """Small transformers of tokens, built in code.
 
 encoder      ids ─ Gather ─ attention(mask) ─ Add ─ MatMul ─ Relu ─ MatMul ─ Add ─ hidden
+tagger       the same, then ─ MatMul ─ logits, classes of each token
 classifier   the same, then ─ mean(mask) ─ Gemm ─ logits
 causal       tokens ─ Gather ─ attention(causal) ─ Add ─ MatMul ─ Relu ─ MatMul ─ Add ─ MatMul ─
              logits
@@ -92,6 +93,17 @@ def encoder(*, length: int | str = "tokens", batch: int | str = "N", seed: int =
     shape = [batch, length]
     return net.finished(
         {"input_ids": shape, "attention_mask": shape}, {"hidden": [batch, length, WIDTH]}
+    )
+
+
+def tagger(*, classes: int = 4, seed: int = 0) -> Any:
+    net = _Transformer(seed=seed)
+    hidden = _hidden(net)
+    weight = (net.rng.standard_normal((WIDTH, classes)) / np.sqrt(WIDTH)).astype(np.float32)
+    net.add("MatMul", [hidden, net.constant(weight)], output="logits")
+    shape = ["N", "tokens"]
+    return net.finished(
+        {"input_ids": shape, "attention_mask": shape}, {"logits": [*shape, classes]}
     )
 
 

@@ -32,6 +32,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "dense-outputs": "seqto.tasks.dense_outputs:DenseOutputs",
         "seq2seq": "seqto.tasks.seq2seq:Seq2Seq",
         "text-classification": "seqto.tasks.text_classification:TextClassification",
+        "token-classification": "seqto.tasks.token_classification:TokenClassification",
         "embedding": "seqto.tasks.embedding:Embedding",
         "language-model": "seqto.tasks.language_model:LanguageModel",
     },

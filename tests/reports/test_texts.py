@@ -67,6 +67,8 @@ def test_slower_and_larger_are_not_called_gains() -> None:
 
 def test_without_a_trial_the_sentence_says_so() -> None:
     assert "yet" in wording.recommendation(build_report(journal()[:3]))
+    out_of_time = {**build_report(journal()[:3]), "status": "budget"}
+    assert "--max-minutes gives it more time" in wording.recommendation(out_of_time)
     of_trials = ("trial", "latency", "measurement")
     failed = [e for e in journal(trials=3, failures=2) if e["event"] not in of_trials]
     bad = [

@@ -80,7 +80,7 @@ def test_generators_say_start_and_stop(tmp_path):
         [],
         {"architectures": "x"},
         {"architectures": [3]},
-        {"architectures": ["BertForTokenClassification"]},
+        {"architectures": ["BertForMultipleChoice"]},
         {"architectures": ["BertForSequenceClassification"], "problem_type": "regression"},
         {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "one"}},
     ],
@@ -91,6 +91,12 @@ def test_what_is_not_understood_names_no_task(tmp_path, config):
     )
     assert "task" not in found
     assert "max_length" not in found["tokenizer"]
+
+
+def test_classes_of_tokens_are_told_by_the_architecture(tmp_path):
+    config = {**BERT, "architectures": ["BertForTokenClassification"]}
+    found = said(tmp_path, {"config.json": config})
+    assert found["task"] == {"kind": "token-classification", "labels": ["negative", "positive"]}
 
 
 def test_labels_that_make_no_sense_are_left_out(tmp_path):

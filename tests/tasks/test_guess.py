@@ -258,13 +258,21 @@ def test_what_was_guessed_are_settings_of_the_task() -> None:
         ("last_hidden_state", (None, None, 384), "embedding"),
         ("sentence_embedding", (None, 384), "embedding"),
         ("logits", (None, 3), "text-classification"),
-        ("logits", (None, None, 9), None),  # classes of tokens
+        ("logits", (None, None, 9), "token-classification"),
+        ("start_logits", (None, None), None),
         ("score", (None, 1), None),
     ],
 )
 def test_models_of_texts(name: str, shape: tuple[int | None, ...], kind: str | None) -> None:
     guess = guess_text_task({name: Tensor(shape)})
     assert (guess.kind if guess else None) == kind
+
+
+def test_what_a_norm_makes_is_no_score_of_a_word() -> None:
+    """A sentence encoder whose output has a number for a name."""
+    inputs = {"input_ids": Tensor((None, None), "int64")}
+    hidden = Tensor((None, None, 384), made_by="LayerNormalization")
+    assert guess_text_task(inputs, {"1234": hidden}).kind == "embedding"
 
 
 def vectors(divisor: str) -> Any:

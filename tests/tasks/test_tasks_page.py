@@ -28,6 +28,7 @@ from seqto.tasks.language_model import LanguageModel
 from seqto.tasks.multilabel import MultiLabel
 from seqto.tasks.segmentation import Segmentation
 from seqto.tasks.text_classification import TextClassification
+from seqto.tasks.token_classification import TokenClassification
 from text_files import sentences, tokenizer_json, write_tsv
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -38,6 +39,7 @@ TASKS: dict[str, Any] = {
     "dense": Dense,
     "dense-outputs": DenseOutputs,
     "text-classification": TextClassification,
+    "token-classification": TokenClassification,
     "embedding": Embedding,
     "language-model": LanguageModel,
 }
@@ -147,6 +149,7 @@ def test_a_config_of_the_page_runs(
 
 NETS = {
     "text-classification": text_nets.classifier,
+    "token-classification": lambda: text_nets.tagger(classes=5),
     "embedding": text_nets.encoder,
     "language-model": text_nets.causal,
 }
@@ -169,7 +172,8 @@ def test_a_config_of_texts_runs(block: str, tmp_path: Path) -> None:
     (trial,) = report["trials"]
     assert trial["error"] is None
     assert report["output"]["changed"] == TASKS[kind].changed
-    assert tables["task"].get("score", "perplexity") in trial["scores"]
+    if kind != "token-classification":  # its files have no labels
+        assert tables["task"].get("score", "perplexity") in trial["scores"]
 
 
 def test_every_task_has_a_config_and_every_decoder_a_row() -> None:

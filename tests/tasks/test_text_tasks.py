@@ -19,6 +19,7 @@ from seqto.tasks.language_model import KEPT, LanguageModel, divergence
 from seqto.tasks.scoring import Scorer
 from seqto.tasks.task import Answers, portable_form, task_from_json
 from seqto.tasks.text_classification import TextClassification, f1, matthews
+from seqto.tasks.token_classification import TokenClassification
 from seqto.testing.suites import check_task
 
 
@@ -42,6 +43,37 @@ def test_text_classification_scores_by_hand():
     other = task.decode([logits[:, ::-1]])
     assert task.distance(answers, other).tolist() == [1, 1, 1, 1]
     check_task(TextClassification(), labels=np.arange(12) % 10)
+
+
+def test_classes_of_tokens_by_hand():
+    """Two texts of 3 tokens and 1; what lies behind the second is padding."""
+    task = TokenClassification(labels=("O", "PER"))
+    batch = batch_of([[5, 6, 7], [8, 0, 0]], [3, 1])
+    want = np.array([[[4.0, 0], [0, 4], [4, 0]], [[0, 4], [4, 0], [4, 0]]])
+    reference, _ = task.read([want], batch, None)
+    assert reference.values["class"].tolist() == [0, 1, 0, 1]
+    got = want.copy()
+    got[0, 1] = [4, 0]  # one token of the first text
+    got[1, 1:] = [0, 4]  # padding does not count
+    answers, _ = task.read([got], batch, reference)
+    assert task.distance(reference, answers).tolist() == pytest.approx([1 / 3, 0])
+    assert task.weights(reference, answers).tolist() == [3, 1]
+    # KL of (p, 1-p) from (1-p, p), p = 1 / (1 + e^-4), at most log 2
+    share = 1 / (1 + math.exp(-4))
+    gap = min((2 * share - 1) * 4, math.log(2))
+    assert task.gaps(reference, answers).tolist() == pytest.approx([gap, 0], abs=1e-5)
+    assert task.example(reference.take(np.array([0])), answers.take(np.array([0]))) == {
+        "form": "text",
+        "float": "O PER O",
+        "candidate": "O O O",
+    }
+    assert task_from_json(portable_form(task)) == task
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (1, 4, 1), (1, 4, 3)])
+def test_outputs_that_are_no_classes_of_tokens_are_refused(shape):
+    with pytest.raises(ConfigError, match="'y'"):
+        TokenClassification(labels=("O", "PER")).check([np.zeros(shape)], name="y")
 
 
 def test_matthews_by_hand_and_against_correlation():

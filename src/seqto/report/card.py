@@ -29,6 +29,7 @@ PIPELINES = {
     "detection": "object-detection",
     "segmentation": "image-segmentation",
     "text-classification": "text-classification",
+    "token-classification": "token-classification",
     "embedding": "feature-extraction",
     "language-model": "text-generation",
     "seq2seq": "translation",

@@ -237,6 +237,11 @@ def recommendation(report: Mapping[str, Any]) -> str:
             return "No trial is measured yet; the recommendation appears with the first ones."
         if counts["trials"] and counts["failed"] == counts["trials"]:
             return f"All {counts['trials']} trials failed, so there is nothing to recommend."
+        if not counts["trials"]:
+            return (
+                "The run ended before its first trial was measured, so there is nothing to "
+                "recommend: the same command continues it (--max-minutes gives it more time)."
+            )
         return "No trial has all the figures that were asked for, so there is none to recommend."
     asked = goal_sentence(report)
     sentence = measured_sentence(report, trial)

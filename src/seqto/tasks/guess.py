@@ -15,6 +15,7 @@ from seqto.tasks.task_guess import (
     LANGUAGE_MODEL,
     MULTI_LABEL,
     TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
     TaskGuess,
     Tensors,
     picture_size,
@@ -101,6 +102,7 @@ def guess_text_task(outputs: Tensors) -> TaskGuess | None:
             continue
         words, width = name.lower(), output.shape[-1]
         vector = any(word in words for word in ("hidden", "embed", "pool"))
+        vector = vector or output.made_by in VECTOR_MAKERS  # scores are made by a product
         if len(output.shape) == 3 and not vector and (width or 0) >= LEAST_WORDS:
             evidence = f"{width} scores a token in {name!r}"
             return TaskGuess(
@@ -111,6 +113,13 @@ def guess_text_task(outputs: Tensors) -> TaskGuess | None:
             if len(output.shape) == 3:
                 evidence += ", their mean over a text's tokens"
             return TaskGuess(EMBEDDING, f"taken for an embedding: {evidence}", {"output": name})
+        if len(output.shape) == 3 and (width or 0) > 1:
+            evidence = f"{width} scores a token in {name!r}"
+            return TaskGuess(
+                TOKEN_CLASSIFICATION,
+                f"taken for a classifier of tokens: {evidence}",
+                {"output": name},
+            )
         if len(output.shape) == 2 and (width or 0) > 1:
             evidence = f"{width} scores a text in {name!r}"
             return TaskGuess(

@@ -108,7 +108,7 @@ class LanguageModel:
     def distance(self, reference: Answers, answers: Answers) -> Floats:
         """Return the share of a text's positions whose top token is another."""
         changed = reference.values[TOKEN] != answers.values[TOKEN]
-        return _sums(changed, reference) / np.maximum(self.weights(reference, answers), 1)
+        return sums_by_text(changed, reference) / np.maximum(self.weights(reference, answers), 1)
 
     def example(self, reference: Answers, answers: Answers) -> Json:
         """Return the places of one text where the most likely next tokens differ."""
@@ -131,11 +131,11 @@ class LanguageModel:
 
     def gaps(self, reference: Answers, answers: Answers) -> Floats:
         """Return the KL divergence from float's distributions, summed over a text's positions."""
-        return _sums(answers.values[KL], reference)
+        return sums_by_text(answers.values[KL], reference)
 
     def spread(self, reference: Answers) -> float:
         """Return the mean gap of a model that says nothing: every token is as likely."""
-        return float(_sums(reference.values[UNIFORM], reference).mean()) or 1.0
+        return float(sums_by_text(reference.values[UNIFORM], reference).mean()) or 1.0
 
     def figures(self, reference: Answers, answers: Answers) -> Mapping[str, Floats]:
         positions = np.maximum(self.weights(reference, answers), 1)
@@ -211,7 +211,7 @@ def divergence(want: NDArray[Any], got: NDArray[Any], *, most: float) -> Floats:
     return clipped
 
 
-def _sums(values: NDArray[Any], answers: Answers) -> Floats:
+def sums_by_text(values: NDArray[Any], answers: Answers) -> Floats:
     """Return the sums over each text's positions."""
     assert answers.lengths is not None
     ends = np.cumsum(answers.lengths)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.errors import ConfigError
 from seqto.model import outputs as model_outputs
 from seqto.model.batch import Batch
 from seqto.records import Json, Loss, Measurement
@@ -70,6 +71,15 @@ def decode(
 
 
 def joined(parts: Sequence[Decoded]) -> Decoded:
+    """Return what is kept of several chunks as one; answers of one size a sample are needed."""
+    sizes = sorted({p.signal.shape[1] for p in parts})
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"the output that is judged has another size for other samples ({sizes[0]} to "
+            f"{sizes[-1]} numbers are kept): this kind of task needs one size. For texts set "
+            "task.kind to embedding, token-classification or language-model, or choose an output "
+            "of one size with task.output; for other data give samples of one size"
+        )
     return Decoded(
         Answers.joined([p.answers for p in parts]), np.concatenate([p.signal for p in parts])
     )

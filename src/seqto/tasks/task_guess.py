@@ -12,7 +12,7 @@ from seqto.tasks.levels import Sides
 CLASSIFICATION, MULTI_LABEL, DETECTION = "classification", "multi-label", "detection"
 SEGMENTATION, DENSE, DENSE_OUTPUTS = "segmentation", "dense", "dense-outputs"
 TEXT_CLASSIFICATION, EMBEDDING = "text-classification", "embedding"
-LANGUAGE_MODEL = "language-model"
+LANGUAGE_MODEL, TOKEN_CLASSIFICATION = "language-model", "token-classification"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,10 @@ POOLINGS = {
     "pooling_mode_max_tokens": "max",
     "pooling_mode_lasttoken": "last",
 }
+CLASSIFIERS = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+}
 GENERATORS = ("ForConditionalGeneration", "ForSeq2SeqLM", "MTModel")
 
 
@@ -109,8 +113,9 @@ def _task(configs: Mapping[str, Any]) -> Json | None:
             return {"kind": "embedding", "pooling": modes[0], "normalize": _normalizes(configs)}
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    if name.endswith("ForSequenceClassification"):
-        return _classification(config)
+    for ending, kind in CLASSIFIERS.items():
+        if name.endswith(ending):
+            return _classification(config, kind)
     if name.endswith(GENERATORS) or config.get("is_encoder_decoder") is True:
         return {"kind": "seq2seq"}
     if name.endswith(("ForCausalLM", "LMHeadModel")):
@@ -124,11 +129,11 @@ def _normalizes(configs: Mapping[str, Any]) -> bool:
     return any(isinstance(m, dict) and str(m.get("type")).endswith("Normalize") for m in listed)
 
 
-def _classification(config: Mapping[str, Any]) -> Json | None:
+def _classification(config: Mapping[str, Any], kind: str) -> Json | None:
     if config.get("problem_type") not in (None, "single_label_classification"):
         return None
     table = config.get("id2label")
-    task: Json = {"kind": "text-classification"}
+    task: Json = {"kind": kind}
     if not isinstance(table, dict):
         return task
     try:

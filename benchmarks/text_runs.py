@@ -3,7 +3,7 @@
     python benchmarks/text_runs.py minilm=RUN arabizi=RUN
 
 Reads report.json of each run folder and writes benchmarks/results/text_runs.json: bytes, loss,
-scores, the ratio of times with its interval as the run measured it, how the run ended.
+scores, the ratio of times with its interval as the run measured it, how the run ended, seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ RESULTS = Path(__file__).resolve().parent / "results" / "text_runs.json"
 def main() -> None:
     known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     for name, _, folder in (given.partition("=") for given in sys.argv[1:]):
-        known[name] = read_run(json.loads((Path(folder) / "report.json").read_text()))
+        report = json.loads((Path(folder) / "report.json").read_text())
+        known[name] = {**read_run(report), "seconds": seconds_of(Path(folder))}
     RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
@@ -45,11 +46,16 @@ def read_run(report: dict[str, Any]) -> dict[str, Any]:
     return {
         "rows": sorted(rows, key=lambda row: row["size_bytes"]),
         "status": report["status"],
-        "seconds": report["seconds"],
         "trials": len(report["trials"]),
         "float_bytes": report["model"]["size_bytes"],
         "environment": report["environment"],
     }
+
+
+def seconds_of(folder: Path) -> float:
+    """Return the seconds of all calls on a run folder: a run may have been continued."""
+    events = map(json.loads, (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines())
+    return float(sum(event["seconds"] for event in events if event["event"] == "end"))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pages.common import (
     read,
     table,
 )
+from seqto.selection.recommend import title_of
 
 KINDS = ("native", "avx2")
 STOCK = {
@@ -32,7 +33,7 @@ STOCK = {
     "stock u8 u8": "stock, per channel, u8 × u8",
     "stock s8 s8": "stock, per channel, s8 × s8",
 }
-PICKS = ("portable", "balanced", "drop_in", "fast", "small")
+PICKS = ("portable", "balanced", "drop_in", "fast", "small", "latency")
 FEW = 2  # answers of a report split that may differ between the kinds
 BYTES_OF_STOCK, TIME_OF_STOCK = 0.95, 1.05
 
@@ -56,7 +57,7 @@ def fleet() -> str:
         for what, file in _files(rows).items():
             losses = [bounded(file.losses[kind]) for kind in KINDS]
             times = [ratio(file.times[kind]) for kind in KINDS]
-            shown = STOCK.get(what, f"seqto, *{what.replace('_', '-')}*")
+            shown = STOCK.get(what, f"seqto, *{title_of(what)}*")
             lines.append((title, shown, *losses, str(file.differing), megabytes(file.size), *times))
             title = ""
     head = ("model", "file", "changed, VNNI", "changed, AVX2", "answers that differ", "MB")
@@ -176,7 +177,7 @@ def _beside_stock(files: dict[str, File]) -> tuple[str, str, str, str]:
     best = min(picks, key=excess)
     wanted = ", ".join(f"≤ {text}" for text in _texts(limits))
     return (
-        f"*{best.replace('_', '-')}* beside stock u8 × s8, VNNI",
+        f"*{title_of(best)}* beside stock u8 × s8, VNNI",
         wanted,
         ", ".join(_texts(_figures(files[best]))),
         _met(excess(best) <= 1),

@@ -98,6 +98,11 @@ def run_minilm() -> str:
     return _run("minilm")
 
 
+@named("runs sentiment")
+def run_sentiment() -> str:
+    return _run("sentiment")
+
+
 @named("runs arabizi")
 def run_arabizi() -> str:
     return _run("arabizi")

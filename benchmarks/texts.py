@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from seqto.errors import SeqtoError
+
 SECONDS = 25.0  # of timing for each length
 
 
@@ -109,27 +111,37 @@ def n_bit_makers(model: Path) -> dict[str, Callable[[Path], None]]:
     }
 
 
+def decoded_rows(setup: Any, store: Any, split: str, path: Path, reference: Any) -> list[Any]:
+    """Return the decoded answers of a model, one text at a time."""
+    from seqto.tasks import scoring
+
+    parts = []
+    with contextlib.closing(setup.device.open(path, threads=2)) as session:
+        for row in range(store.rows(split)):
+            answers = None if reference is None else reference.decoded.answers
+            want = None if answers is None else answers.take(np.array([row]))
+            sides = []
+            for run in store.runs(split, [row]):
+                outputs = [np.asarray(session.run(run.batch)[0])]
+                sides.append(scoring.decode(setup.task, outputs, batch=run.batch, reference=want))
+            parts.append(scoring.beside(sides))
+    return parts
+
+
 def judged(setup: Any, store: Any, split: str, models: dict[str, Path]) -> dict[str, Any]:
     """Return measurements of models by name; the first is float."""
     from seqto.tasks import scoring
 
     rows, reference, found = store.rows(split), None, {}
     about: dict[str, Any] = {"output": {}, "caution": None}
-    want: Any
     for name, path in models.items():
-        with contextlib.closing(setup.device.open(path, threads=2)) as session:
-            parts = []
-            for row in range(rows):
-                want = (
-                    None if reference is None else reference.decoded.answers.take(np.array([row]))
-                )
-                sides = []
-                for run in store.runs(split, [row]):
-                    outputs = [np.asarray(session.run(run.batch)[0])]
-                    sides.append(
-                        scoring.decode(setup.task, outputs, batch=run.batch, reference=want)
-                    )
-                parts.append(scoring.beside(sides))
+        try:
+            parts = decoded_rows(setup, store, split, path, reference)
+        except SeqtoError as error:  # files of other tools need not run; ours must
+            if name == "float" or name.startswith("seqto"):
+                raise
+            print(f"{name}: {error}", flush=True)
+            continue
         if reference is None:
             labels = store.labels(split)
             reference = scoring.reference_from(setup.task, split, parts, labels=labels, about=about)
@@ -244,6 +256,7 @@ def judge_models(setup: Any, store: Any, given: argparse.Namespace) -> dict[str,
         "rows": [
             {"name": n, "file": p.name, "size_bytes": p.stat().st_size, **found[n]}
             for n, p in models.items()
+            if n in found
         ],
     }
 

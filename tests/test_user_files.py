@@ -292,6 +292,20 @@ def test_a_run_does_not_go_on_through_a_link(done: Done, tmp_path: Path, name: s
     assert content(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["variants/base", "cache/samples", "cache/work", "models"])
+def test_a_file_in_place_of_a_folder_of_the_run_is_one_line(
+    done: Done, tmp_path: Path, name: str
+) -> None:
+    done.copy(tmp_path)
+    run = tmp_path / "run"
+    shutil.rmtree(run / name, ignore_errors=True)
+    put(run, [name])
+    code, error = done.again(run)
+    assert code == 2
+    assert is_one_line(error)
+    assert (run / name).read_bytes() == MINE
+
+
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     from seqto.errors import JournalError
     from seqto.record.own_files import OwnFiles

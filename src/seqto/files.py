@@ -199,6 +199,18 @@ def write_file(
         stream.write(data)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it; OSErrors become one line."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        reason = "a file stands there" if folder.is_file() else problem.strerror or str(problem)
+        raise JournalError(
+            f"cannot make the folder {shown(folder)}: {reason}; remove what is in the way, or "
+            "choose another place"
+        ) from problem
+
+
 def inside(folder: Path, name: str) -> Path:
     """Return `folder / name`; refuses names and links to folders that lead out of the folder."""
     path = folder / name

@@ -48,7 +48,7 @@ def test_texts_with_labels_by_number_and_by_name(tmp_path, tokenizer):
     assert data.sequences.pad == {"input_ids": 0, "attention_mask": 0}
 
 
-@pytest.mark.parametrize("label", ["99999999999999999999", "1.5", "1e30"])
+@pytest.mark.parametrize("label", ["99999999999999999999", "1.5", "1e30", "1e999"])
 def test_a_label_that_no_class_can_have_is_refused(tmp_path, tokenizer, label):
     data = Texts(
         write(tmp_path, "a.jsonl", f'{{"text": "bad", "label": {label}}}\n'),

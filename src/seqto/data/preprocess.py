@@ -132,7 +132,7 @@ class Preprocess:
                 raise ConfigError(f"unknown key preprocess.{key}{nearest(key, known)}")
             try:
                 values[key] = _parsed(key, value)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise ConfigError(
                     f"preprocess.{key} = {value!r} cannot be used: {error}"
                 ) from error

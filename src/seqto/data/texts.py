@@ -274,7 +274,7 @@ def class_number(value: Any, classes: Sequence[str], *, name: str) -> int:
 def _number(value: Any, role: str, *, name: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UnreadableError(name, f"{role} {value!r} is no number") from error
     if not math.isfinite(number):
         raise UnreadableError(name, f"{role} {value!r} is not finite")

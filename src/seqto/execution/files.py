@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from seqto.errors import JournalError
-from seqto.files import TEMPORARY, inside
+from seqto.files import TEMPORARY, inside, make_folder
 from seqto.model.files import sha256_of_file
 from seqto.records import Json
 
@@ -102,7 +102,7 @@ class LocalFiles:
     def work_file(self, name: str) -> Path:
         """Return a place for a file that a worker makes; another process never has the same."""
         folder = self.named(WORK)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         return folder / f"{name}-{os.getpid()}"
 
     def put_folder(self, name: str) -> tuple[FileRef, ...]:
@@ -129,6 +129,6 @@ class LocalFiles:
         return path.resolve().relative_to(self.root.resolve()).as_posix()
 
     def _replace(self, source: Path, target: Path) -> Path:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         os.replace(source, target)
         return target

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqto.errors import ModelError
-from seqto.files import temporary_folder, write_file
+from seqto.files import make_folder, temporary_folder, write_file
 
 DATA_SUFFIX = ".data"  # of the file beside a model that is too large for one
 
@@ -155,7 +155,7 @@ def save(proto: Any, path: str | Path) -> None:
     import onnx
 
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     if proto.ByteSize() < PROTOBUF_LIMIT_BYTES // 2:
         write_file(path, to_bytes(proto))
         return

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from seqto.errors import DeviceError
+from seqto.files import make_folder
 from seqto.records import Json
 
 
@@ -105,7 +106,7 @@ def compiled(recipe: Recipe, model: ImportedModel, *, size: int) -> Path:
     folder = Path(recipe.cache) if recipe.cache else _own_folder()
     path = folder / f"{key}.so"
     if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         module = _imported(model.proto, asked["shapes"], recipe=recipe)
         _compile(module, recipe, path=path)
     return path

@@ -60,6 +60,21 @@ def test_a_config_for_a_file_of_texts_has_the_task_of_a_text_model(
     assert api.inspect(tmp_path / "net.onnx")["task"]["kind"] == kind
 
 
+def test_splits_fit_the_samples_that_are_there(tmp_path: Path) -> None:
+    """The usual 100 and 300 would end `tune` with "too few samples"."""
+    tokenizer_json(tmp_path / "tokenizer.json")
+    nets.save(text_nets.encoder(), tmp_path / "net.onnx")
+    for count, calibration, evaluation in ((60, 10, 30), (450, 100, 300)):
+        texts = write_tsv(tmp_path / f"{count}.tsv", sentences(count))
+        config = tmp_path / f"{count}.toml"
+        described = api.init(tmp_path / "net.onnx", config, data=("texts", str(texts)))
+        splits = described.samples
+        assert (splits["calibration"], splits["evaluation"]) == (calibration, evaluation)
+        assert "too few samples" not in str(described)
+        (few,) = api.dry_run(config=config, out=tmp_path / "run", data__evaluation=1000)
+        assert f"too few samples, {calibration + 1000 - count} are missing" in str(few)
+
+
 def test_without_data_a_text_model_is_shown_what_texts_need(tmp_path: Path) -> None:
     nets.save(text_nets.encoder(), tmp_path / "net.onnx")
     api.init(tmp_path / "net.onnx", tmp_path / "own.toml")

@@ -268,6 +268,17 @@ def test_models_of_texts(name: str, shape: tuple[int | None, ...], kind: str | N
     assert (guess.kind if guess else None) == kind
 
 
+def test_all_outputs_of_a_model_of_arrays_count_unless_there_are_states() -> None:
+    sound = {"sound": Tensor((None, 43844, 1))}
+    notes = {"notes": Tensor((None, 172, 88)), "onsets": Tensor((None, 172, 88))}
+    assert guess_task(sound, notes).kind == "dense-outputs"
+    stream = {"sound": Tensor((None, 576)), "h": Tensor((1, 1, 128))}
+    states = {"speech": Tensor((None,)), "hn": Tensor((1, None, 128))}
+    found = guess_task(stream, states)
+    assert found.kind == "dense"
+    assert "1 other output is not judged" in found.sentence
+
+
 def test_what_a_norm_makes_is_no_score_of_a_word() -> None:
     """A sentence encoder whose output has a number for a name."""
     inputs = {"input_ids": Tensor((None, None), "int64")}

@@ -108,11 +108,21 @@ def init(model: str | Path, output: str | Path, *, data: tuple[str, Any] | None 
     text = starter_config(models[0], model=model_text, data=data)
     write_file(path, text.encode(), error=ConfigError)
     try:
-        return describe(one_setup(settings_of(None, path, None, {}), path.parent / path.stem))
+        described = _described_config(path)
+        if data is not None and described.missing_samples:
+            samples = described.samples["there"]
+            text = starter_config(models[0], model=given, data=data, samples=samples)
+            write_file(path, text.encode(), error=ConfigError)
+            described = _described_config(path)
+        return described
     except SeqtoError as error:
         # the file stays: what it lacks is easier to mend in it than in a command
         error.args = (f"{shown(path)} is written, but a run with it would fail: {error}",)
         raise
+
+
+def _described_config(path: Path) -> DryRun:
+    return describe(one_setup(settings_of(None, path, None, {}), path.parent / path.stem))
 
 
 def run_tune(setup: RunSetup) -> Result:

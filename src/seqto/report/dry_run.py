@@ -66,6 +66,12 @@ class DryRun:
     def to_json(self) -> Json:
         return {**dataclasses.asdict(self), "layers": [x.to_json() for x in self.layers]}
 
+    @property
+    def missing_samples(self) -> int:
+        """Samples that the splits need and the data do not have: a run would refuse them."""
+        needed = sum(self.samples[split] or 0 for split in ("calibration", "evaluation", "report"))
+        return max(0, needed - int(self.samples["there"] or 0))
+
     def __str__(self) -> str:
         weighted = sum(bool(x.weight) for x in self.layers)
         report = "the rest" if self.samples["report"] is None else self.samples["report"]
@@ -79,6 +85,7 @@ class DryRun:
             f"objectives {', '.join(self.objectives)}",
             f"samples: {self.samples['there']} there; calibration {self.samples['calibration']}, "
             f"evaluation {self.samples['evaluation']}, report {report}",
+            *([_too_few(self.missing_samples)] if self.missing_samples else []),
             f"menu: {', '.join(self.menu)}",
             *(f"not offered: {text}" for text in self.not_offered),
             f"about {self.trials} trials, {max(1, round(self.seconds / 60))} min, "
@@ -91,6 +98,13 @@ class DryRun:
         more = len(self.layers) - SHOWN
         lines += [f"  and {more} more: --dry-run --json lists all"] if more > 0 else []
         return "\n".join(lines)
+
+
+def _too_few(missing: int) -> str:
+    return (
+        f"too few samples, {missing} are missing: lower data.calibration, data.evaluation and "
+        "data.report, or give more data"
+    )
 
 
 def describe(setup: RunSetup) -> DryRun:

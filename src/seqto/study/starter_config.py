@@ -23,8 +23,13 @@ from seqto.tasks.task_guess import TaskGuess, Tensor
 PLACEHOLDER = 100  # random inputs, where no data are given: enough for a dry run
 
 
-def starter_config(fetched: Fetched, *, model: str, data: tuple[str, Any] | None) -> str:
-    """Return the text of a commented TOML file; `data` is a key of [data] and its value."""
+def starter_config(
+    fetched: Fetched, *, model: str, data: tuple[str, Any] | None, samples: int | None = None
+) -> str:
+    """Return the text of a commented TOML file; `data` is a key of [data] and its value.
+
+    samples: how many there are, where they are too few for the usual splits.
+    """
     proto = model_files.load(fetched.path)
     inputs, outputs = signature(proto)
     texts = takes_tokens(inputs) if data is None else data[0] in TEXT_SOURCES
@@ -37,7 +42,14 @@ def starter_config(fetched: Fetched, *, model: str, data: tuple[str, Any] | None
     lines += [f"# output {_toml(name)}: {_shape(t)}" for name, t in outputs.items()]
     # of random inputs there are no texts: with a file of them, the task is guessed again
     task = _task(guess, open_kind=texts and data is None)
-    lines += ["", "[task]", *task, "", "[data]", *_data(data, guess, texts=texts)]
+    lines += [
+        "",
+        "[task]",
+        *task,
+        "",
+        "[data]",
+        *_data(data, guess, texts=texts, splits=_splits(samples)),
+    ]
     if texts:
         lines += ["", *TOKENIZER_LINES]
     preprocess = preprocess_table(inputs, guess, metadata(proto))
@@ -54,12 +66,18 @@ def _task(guess: TaskGuess | None, *, open_kind: bool) -> list[str]:
     return [f"# {guess.sentence}", *(f"{mark}{k} = {_toml(v)}" for k, v in settings.items())]
 
 
-def _data(data: tuple[str, Any] | None, guess: TaskGuess | None, *, texts: bool) -> list[str]:
+def _data(
+    data: tuple[str, Any] | None,
+    guess: TaskGuess | None,
+    *,
+    texts: bool,
+    splits: Sequence[str],
+) -> list[str]:
     if data is not None:
         keys = {data[0]: data[1]}
         if data[0] == "texts" and guess is not None:
             keys = text_data(str(data[1]), guess.kind)
-        return [*(f"{key} = {_toml(value)}" for key, value in keys.items()), *_SPLITS]
+        return [*(f"{key} = {_toml(value)}" for key, value in keys.items()), *splits]
     return [
         "# Give real samples before you believe a figure: one of these instead of `random`.",
         *(PLACEHOLDER_LINES if texts else _PLACEHOLDER_LINES),
@@ -73,10 +91,16 @@ _PLACEHOLDER_LINES = (
     '# images = "pictures/"      # a folder of pictures, one sub-folder a class',
     '# arrays = "samples.npz"    # one array for each input, and labels',
 )
-_SPLITS = (
-    "# calibration = 100          # samples for ranges",
-    "# evaluation = 300           # samples that the search measures loss on",
-)
+
+
+def _splits(samples: int | None) -> list[str]:
+    """Return the sizes of the splits: the usual ones as comments, or a sixth and a half."""
+    mark, calibration, evaluation = "# ", 100, 300
+    if samples is not None:
+        mark, calibration, evaluation = "", max(1, samples // 6), max(1, samples // 2)
+    sizes = (f"{mark}calibration = {calibration}", f"{mark}evaluation = {evaluation}")
+    notes = ("samples for ranges", "samples that the search measures loss on; the rest: report")
+    return [f"{size:<28} # {note}" for size, note in zip(sizes, notes, strict=True)]
 
 
 def _preprocess(table_and_notes: tuple[dict[str, Any], list[str]], fetched: Fetched) -> list[str]:

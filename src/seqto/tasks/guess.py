@@ -49,7 +49,8 @@ def guess_task(inputs: Tensors, outputs: Tensors, *, said: str = "") -> TaskGues
         guess = guess_open_yolov8(outputs, said)
         if guess is not None:
             return _with_others(guess, outputs)
-    if len(outputs) > 1 and picture_size(inputs) is not None:  # heads that belong together
+    # heads that belong together, unless some of the outputs are the states of a stream
+    if len(outputs) > 1 and (picture_size(inputs) is not None or not _has_state(inputs, outputs)):
         return TaskGuess(
             DENSE_OUTPUTS,
             f"no known kind of task fits the {len(outputs)} outputs for certain: taken for "
@@ -62,6 +63,17 @@ def guess_task(inputs: Tensors, outputs: Tensors, *, said: str = "") -> TaskGues
         "taken for dense, the relative error of its numbers counts; task.kind names another",
     )
     return _with_others(dense, outputs)
+
+
+def _has_state(inputs: Tensors, outputs: Tensors) -> bool:
+    """Tell whether an output could be fed as an input: it has the same type and sides."""
+    return any(
+        given.dtype == result.dtype
+        and len(given.shape) == len(result.shape)
+        and all(a == b or None in (a, b) for a, b in zip(given.shape, result.shape, strict=True))
+        for given in inputs.values()
+        for result in outputs.values()
+    )
 
 
 def _with_others(guess: TaskGuess, outputs: Tensors) -> TaskGuess:

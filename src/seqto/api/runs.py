@@ -111,7 +111,7 @@ def init(model: str | Path, output: str | Path, *, data: tuple[str, Any] | None 
         described = _described_config(path)
         if data is not None and described.missing_samples:
             samples = described.samples["there"]
-            text = starter_config(models[0], model=given, data=data, samples=samples)
+            text = starter_config(models[0], model=model_text, data=data, samples=samples)
             write_file(path, text.encode(), error=ConfigError)
             described = _described_config(path)
         return described

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from seqto.cli import exit_codes
 from seqto.cli.main import main
 from seqto.cli.option_table import OPTIONS
-from seqto.cli.options import make_parser
+from seqto.cli.options import EXIT_CODES, make_parser
 from seqto.cli.settings import overrides_from
 from seqto.config import Settings
 from seqto.errors import ConfigError
 from seqto.selection.objectives import OBJECTIVES
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +118,14 @@ def test_the_examples_are_commands(command: str) -> None:
     text = parsers()[command].epilog or ""
     for line in [x.strip() for x in text.splitlines() if x.strip().startswith("seqto ")]:
         assert make_parser().parse_args(shlex.split(line)[1:]).command == command
+
+
+def test_every_exit_code_is_in_the_help_and_in_the_reference() -> None:
+    codes = {v for n, v in vars(exit_codes).items() if n.isupper() and isinstance(v, int)}
+    reference = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    in_help = set(map(int, re.findall(r"^  (\d+) ", EXIT_CODES, re.MULTILINE)))
+    in_reference = set(map(int, re.findall(r"^\| (\d+) \|", reference, re.MULTILINE)))
+    assert codes | {0} == in_help == in_reference
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ import numpy as np
 from seqto.errors import SeqtoError
 
 SECONDS = 25.0  # of timing for each length
+STOCK_WORDS = ("dynamic", "pre-processed", "static", "n-bit")  # names of onnxruntime's settings
 
 
 def stock_models(
@@ -304,7 +305,7 @@ def add_times(setup: Any, store: Any, known: dict[str, Any], folder: Path) -> No
     """Time the models of an earlier call, in turn, and put the ratios into its rows."""
     paths = {row["name"]: folder / row["file"] for row in known["rows"]}
     paths["float"] = Path(setup.fetched.path)
-    stock = [r for r in known["rows"] if "loss" in r and not r["name"].startswith("seqto")]
+    stock = [r for r in known["rows"] if "loss" in r and r["name"].startswith(STOCK_WORDS)]
     known["stock"] = min(stock, key=lambda r: (r["loss"]["value"], r["name"]))["name"]
     times = timed(setup, store, paths, stock=known["stock"])
     for row in known["rows"]:

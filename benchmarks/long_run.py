@@ -31,7 +31,7 @@ from seqto.execution.context import WorkerContext
 from seqto.execution.executor import Signals
 from seqto.execution.jobs import Evaluate, Evaluated, ModelMade, Timed, TimePlans
 from seqto.records import Loss, Measurement
-from seqto.testing.fakes import InlineExecutor
+from seqto.testing.executors import InlineExecutor
 
 LAYERS, CHANNELS, SIDE, CLASSES = 50, 4, 8, 10
 POPULATION, GENERATIONS = 100, 200  # more trials than any budget here
@@ -101,7 +101,7 @@ def chain() -> onnx.ModelProto:
     for i in range(LAYERS - 1):
         array = rng.normal(size=(CHANNELS, CHANNELS, 3, 3)).astype(np.float32) / 4
         weights.append(numpy_helper.from_array(array, f"w{i}"))
-        pads = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        pads: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
         nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], f"block{i}/conv", **pads))
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], f"block{i}/relu"))
         last = f"r{i}"
@@ -109,6 +109,7 @@ def chain() -> onnx.ModelProto:
     nodes.append(helper.make_node("GlobalAveragePool", [last], ["p"], "pool"))
     nodes.append(helper.make_node("Flatten", ["p"], ["f"], "flat"))
     nodes.append(helper.make_node("Gemm", ["f", "wf"], ["y"], "head"))
+    ends: list[tuple[str, list[str | int | None]]]
     ends = [("x", ["N", CHANNELS, SIDE, SIDE]), ("y", ["N", CLASSES])]
     inputs, outputs = (
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)] for name, shape in ends

@@ -29,6 +29,7 @@ from seqto.model.files import to_bytes
 from seqto.model.graph import weight_axis
 from seqto.model.layers import inferred_values
 from seqto.model.prepare import Prepared, open_prepared, upgrade
+from seqto.model.shared_weights import equal_weights, store_equal_once
 from seqto.records import Json, Layer
 from seqto.schemes import integers
 from seqto.schemes.block_rounding import BlockForm, Blocks
@@ -78,6 +79,11 @@ class Assembler:
         self._bases: dict[int, Any] = {prepared.opset: prepared.proto}
         self._shapes: dict[str, tuple[int, ...]] | None = None  # inferred when first asked for
         self._factors = inserted_factors(prepared.proto, prepared.layers)
+        self._sharing = {  # layer → how many layers have its weights
+            name: len(group)
+            for group in equal_weights(prepared.proto, prepared.layers)
+            for name in group
+        }
 
     # ------------------------------------------------------------------ what parts are made of
 
@@ -146,13 +152,16 @@ class Assembler:
         return self._factors if known or not self.rounded else {}
 
     def bytes_of(self, layer: Layer, scheme: Scheme) -> int:
-        """Return the bytes that the layer's constants take in the file under this scheme."""
+        """Return the bytes that the layer's constants take in the file under this scheme.
+
+        Of weights that several layers share it is the layer's share: alike, they are stored once.
+        """
         if layer.weight is None:
             return 0
         scale = 1.0
         if scheme.activation is not None:
             scale = float(self.tensor_parameters(layer.inputs[0], scheme.activation, MINMAX)[0])
-        return scheme.size_bytes(layer, self, input_scale=scale)
+        return scheme.size_bytes(layer, self, input_scale=scale) // self._sharing.get(layer.name, 1)
 
     def has_range(self, name: str) -> bool:
         return name in self.statistics.ranges
@@ -209,6 +218,8 @@ class Assembler:
             nodes=nodes,
         )
         proto = writer.build()
+        if self._sharing:
+            store_equal_once(proto)
         set_components(proto, components_of(self.prepared.proto))
         content = hashlib.sha256(to_bytes(proto)).hexdigest()
         entry = proto.metadata_props.add()

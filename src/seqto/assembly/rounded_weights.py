@@ -16,6 +16,7 @@ from seqto.calibration.gram import grams_of
 from seqto.errors import ModelError
 from seqto.files import replacing, shown
 from seqto.model.prepare import Prepared
+from seqto.model.shared_weights import equal_weights
 from seqto.records import Json, Layer
 from seqto.schemes.block_rounding import BlockForm, Blocks, round_blocks
 from seqto.schemes.integers import TINY, Quantized
@@ -51,6 +52,7 @@ def round_layers(
     forms = [form for kind in kinds if (form := BlockForm.parse(kind)) is not None]
     grams = grams_of(prepared, batches, layers, on_progress=on_progress)
     factors = inserted_factors(prepared.proto, layers)
+    add_grams_of_equal_weights(grams, prepared, [x for x in layers if x.name not in factors])
     by_layer_and_kind: Rounded = {}
     for layer in layers:
         gram = grams.pop(layer.name)
@@ -72,6 +74,16 @@ def round_layers(
                 by_layer_and_kind[(layer.name, form.name + ending)] = round_blocks(rows, wide, form)
         on_progress({"rounded": layer.name})
     return by_layer_and_kind
+
+
+def add_grams_of_equal_weights(
+    grams: dict[str, NDArray[np.float32]], prepared: Prepared, layers: Sequence[Layer]
+) -> None:
+    """Give layers with equal weights the sum of their Gram matrices, so that they round alike."""
+    for group in equal_weights(prepared.proto, layers):
+        if len({grams[name].shape for name in group}) == 1:
+            total = np.sum([grams[name] for name in group], axis=0)
+            grams.update(dict.fromkeys(group, total))
 
 
 def placeholders(layer: Layer, kinds: Sequence[str], constants: Constants) -> Rounded:

@@ -15,6 +15,7 @@ from seqto.execution.executor import Executor, Handle, expect
 from seqto.execution.jobs import RoundWeights, WeightsRounded
 from seqto.files import write_file
 from seqto.model.prepare import Prepared, open_prepared
+from seqto.model.shared_weights import equal_weights
 from seqto.records import Failure, Json
 from seqto.schemes.types import INT_TYPES
 
@@ -41,7 +42,8 @@ class Rounding:
         columns = {x.name: columns_of(x, prepared) for x in prepared.layers}
         roundable = {name: count for name, count in columns.items() if count is not None}
         running: dict[Handle, RoundWeights] = {}
-        for number, names in enumerate(shares(roundable, self.executor.slots)):
+        groups = equal_weights(prepared.proto, [x for x in prepared.layers if x.name in roundable])
+        for number, names in enumerate(shares(roundable, self.executor.slots, together=groups)):
             job = RoundWeights(variant, tuple(names), tuple(self.kinds), f"rounded-{number}.npy")
             running[self.executor.submit(job)] = job
         rows: dict[str, Sequence[Json]] = {}
@@ -89,16 +91,25 @@ def roundable_kinds(
     return frozenset(roundable)
 
 
-def shares(columns: Mapping[str, int], workers: int) -> list[list[str]]:
-    """Return layers in groups of about equal work, each of which fits into one worker's memory."""
+def shares(
+    columns: Mapping[str, int], workers: int, *, together: Iterable[Sequence[str]] = ()
+) -> list[list[str]]:
+    """Return layers in groups of about equal work, each of which fits into one worker's memory.
+
+    Layers that stand `together` (they share weights) are in one group, however much they take.
+    """
     if not columns:
         return []
     size = {name: 8 * count**2 for name, count in columns.items()}
-    count = min(len(columns), max(workers, -(-sum(size.values()) // SHARE_BYTES)))
+    first = {name: names[0] for names in together for name in names}
+    units: dict[str, list[str]] = {}
+    for name in sorted(columns, key=lambda n: -columns[n]):
+        units.setdefault(first.get(name, name), []).append(name)
+    count = min(len(units), max(workers, -(-sum(size.values()) // SHARE_BYTES)))
     groups: list[list[str]] = [[] for _ in range(count)]
     filled = [0] * count
-    for name in sorted(columns, key=lambda n: -columns[n]):
+    for names in units.values():
         least = filled.index(min(filled))
-        groups[least].append(name)
-        filled[least] += size[name] + 1
+        groups[least] += names
+        filled[least] += sum(size[name] + 1 for name in names)
     return groups

@@ -39,6 +39,8 @@ from seqto.schemes.types import (
     P8,
     RANGES,
     S4,
+    S5,
+    S6,
     S7,
     S8,
     U8,
@@ -88,7 +90,7 @@ GRID: list[Scheme] = [
     for c, o in (
         (True, Rounding.NEAREST),
         (True, Rounding.OUTPUT),
-        *([] if w in (S4, P8, B4) else [(False, Rounding.NEAREST)]),
+        *([] if w in (S4, S5, S6, P8, B4) else [(False, Rounding.NEAREST)]),
     )
     for b in (False, True)
     for r in RANGES

@@ -86,7 +86,7 @@ def test_repeated_small_layers_are_offered_four_bits_since_together_they_save_mu
     table = Layer("table", "Gather", ("table",), (), "e", 10**7, weight="t", storage=True)
     layers += [other, table]
     small = {x.name: 4 * x.parameters for x in layers}
-    assert small["m00"] / 8 / sum(small.values()) < choices.FOUR_BIT_SHARE
+    assert small["m00"] / 8 / sum(small.values()) < choices.NARROW_SHARE
     found, _ = choices.all_choices(layers, Ort(), choices.Constraints(), weight_bytes=small)
     assert "nbit-u4-block32" in {str(s) for s in found["m00"]}
     assert "nbit-u4-block32" not in {str(s) for s in found["one"]}

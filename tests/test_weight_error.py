@@ -26,7 +26,7 @@ def test_errors_order_schemes_by_what_rounding_leaves() -> None:
     assembler = Assembler(prepared, Statistics({}, {}))
     layer = next(x for x in prepared.layers if x.op_type == "MatMul" and x.weight)
     schemes = tuple(Scheme.parse(code) for code in CODES)
-    errors = weight_errors(layer, schemes, assembler)
+    errors = weight_errors(layer, schemes, assembler, attention=True)
     assert set(errors) == set(schemes)
     found = [errors[s] for s in schemes]
     eight, *four = found

@@ -112,7 +112,7 @@ def test_each_kernel_is_profiled_once_and_gives_its_schemes_their_time() -> None
 
 
 def test_schemes_say_what_must_be_calibrated_and_rounded() -> None:
-    assert rounded_kinds(WEIGHTED, Constraints()) == ("s8", "p8", "b4")
+    assert rounded_kinds(WEIGHTED, Constraints()) == ("s8", "p8", "b4", "s6", "s5")
     assert rounded_kinds(WEIGHTED, Constraints(bits=(8, 32))) == ("s8", "p8")
     assert rounded_kinds(WEIGHTED, Constraints(max_opset=20)) == ("s8", "p8")
     assert rounded_kinds(NEAREST, Constraints()) == ()

@@ -157,7 +157,7 @@ class QuantizeSettings:
         "static",
     )
     weight: str = _help(
-        "weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s4, b4", "s8"
+        "weight type: s8, s7 (reduced range), p8 (cannot saturate), u8, s6, s5, s4, b4", "s8"
     )
     activation: str = _help("activation type: s8, u8, s16, u16", "s8")
     per_channel: bool = _help("one scale per channel instead of one per tensor", False)

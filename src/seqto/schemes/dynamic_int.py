@@ -34,6 +34,7 @@ from seqto.schemes.part import (
     weight_words,
 )
 from seqto.schemes.stored_multiples import add_multiples
+from seqto.schemes.stored_planes import NODE_BYTES, add_planes, planes_problem
 from seqto.schemes.types import DYNAMIC_KERNEL, S8, Arithmetic, IntType, Kernel, Rounding
 
 NO_INTEGER_OP = "ONNX has no integer op for it"
@@ -77,7 +78,7 @@ class DynamicInt(Coded):
 
     @property
     def bits(self) -> tuple[int, ...]:
-        return (self.weight.bits,)
+        return (self.weight.tensor_bits,)
 
     @property
     def opset(self) -> int:
@@ -93,7 +94,9 @@ class DynamicInt(Coded):
             return STORED_ONLY
         if layer.table is not None and (self.weight.multiples or not self.per_channel):
             return table.TIED
-        return NO_INTEGER_OP if layer.op_type == "ConvTranspose" else None
+        if layer.op_type == "ConvTranspose":
+            return NO_INTEGER_OP
+        return planes_problem(layer, self.weight)
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
         """Return the integers as the layer's own node has its weights; a table as its rows."""
@@ -113,6 +116,8 @@ class DynamicInt(Coded):
         numbers = int(np.prod(layer.weight_shape, dtype=np.int64)) * self.weight.bits // 8
         if self.weight.multiples:
             numbers += numbers // self.weight.multiples
+        if self.weight.in_planes:
+            numbers += NODE_BYTES
         bias = constants.bias(layer)
         channels = layer.weight_shape[constants.channel_axis(layer)]
         scales = channels if self.per_channel else 1
@@ -156,13 +161,13 @@ class DynamicInt(Coded):
         """
         import onnx
 
-        make, w, bits = onnx.helper.make_node, layer.weight or "", self.weight.bits
+        make, w = onnx.helper.make_node, layer.weight or ""
         q = self.quantized_weight(layer, constants)
-        table.add_rows(layer, q, items, nodes, bits=bits)
+        table.add_rows(layer, q, items, nodes, weight=self.weight)
         stored = table.stored_name(layer)
         items.append(tensor(w + "z", np.zeros(len(q.data), np.int8)))
         items.append(tensor(w + "n", np.array([-1], np.int64)))
-        source = table.integers_name(layer, bits=bits)
+        source = table.integers_name(layer, self.weight)
         nodes += [
             make("Transpose", [source], [w + "q"], perm=[1, 0]),
             make("Reshape", [stored + "s", w + "n"], [w + "s"]),
@@ -185,15 +190,19 @@ class DynamicInt(Coded):
                 axis = 0 if is_conv else values.ndim - 1
             q = quantize(values, self.weight, axis=axis)
         rows = q.data if is_conv else pairs.summed_last(q.data)
-        stored, *others = _constants(w, q, is_conv=is_conv, bits=self.weight.bits)
+        others = _scales(w, q, is_conv=is_conv)
         if self.weight.multiples:
             items += others
             add_multiples(items, nodes, w + "q", q, self.weight, integer=True)
-            return rows
-        items += [stored, *others]
-        if self.weight.bits == 4:
+        elif self.weight.in_planes:
+            items += others
+            add_planes(items, nodes, w + "q", q.data, self.weight, integer=True)
+        elif self.weight.is_narrow:
+            items += [tensor(w + "p", q.data, bits=4), *others]
             cast = onnx.helper.make_node("Cast", [w + "p"], [w + "q"], to=onnx.TensorProto.INT8)
             nodes.append(cast)
+        else:
+            items += [tensor(w + "q", q.data), *others]
         return rows
 
     def write(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
@@ -206,7 +215,7 @@ class DynamicInt(Coded):
 
     def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.use_part(layer, self)
-        table.write_rows(node, layer, graph, block=0, bits=self.weight.bits)
+        table.write_rows(node, layer, graph, block=0, weight=self.weight)
 
     def _product(self, node: Any, layer: Layer, *, source: str) -> list[Any]:
         """Return the nodes that stand in for the layer's own node."""
@@ -246,10 +255,9 @@ def _matrix(node: Any, layer: Layer, constants: Constants) -> Floats:
     return (values * np.float32(attribute(node, "alpha", 1.0))).astype(np.float32)
 
 
-def _constants(w: str, q: Quantized, *, is_conv: bool, bits: int) -> list[Any]:
+def _scales(w: str, q: Quantized, *, is_conv: bool) -> list[Any]:
     scale = q.scale
     if q.axis is not None and is_conv:
         scale = scale.reshape(1, -1, *([1] * (q.data.ndim - 2)))
     zero = q.zero_point if q.axis is None or not is_conv else q.zero_point[:1].reshape(())
-    name = w + ("p" if bits == 4 else "q")
-    return [tensor(name, q.data, bits=bits), tensor(w + "s", scale), tensor(w + "z", zero)]
+    return [tensor(w + "s", scale), tensor(w + "z", zero)]

@@ -151,7 +151,7 @@ class NBit(Coded):
 
     def size_bytes(self, layer: Layer, constants: Constants, *, input_scale: float) -> int:
         del input_scale
-        size = table.rows_bytes(layer, bits=self.weight.bits, block=self.block)
+        size = table.rows_bytes(layer, weight=self.weight, block=self.block)
         if self.weight is U4:
             size += int(np.prod(layer.weight_shape, dtype=np.int64)) // self.block // 2
         bias = constants.bias(layer)
@@ -191,7 +191,7 @@ class NBit(Coded):
         import onnx
 
         make, w = onnx.helper.make_node, layer.weight or ""
-        table.add_rows(layer, q, items, nodes, bits=self.weight.bits)
+        table.add_rows(layer, q, items, nodes, weight=self.weight)
         stored = table.stored_name(layer)
         nodes.append(make("Transpose", [stored + "q"], [w + "q"], perm=[1, 0]))
         if self.block:
@@ -248,7 +248,7 @@ class NBit(Coded):
 
     def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.use_part(layer, self)
-        table.write_rows(node, layer, graph, block=self.block, bits=self.weight.bits)
+        table.write_rows(node, layer, graph, block=self.block, weight=self.weight)
 
     def _product(self, node: Any, layer: Layer, graph: NodeWriter) -> list[Any]:
         """Return a MatMul and an Add in place of a Gemm, or the contrib op."""

@@ -134,8 +134,8 @@ def check_weight(
         raise PlanError(f"{code}: blocks are of four bits: use channel")
     if per_channel:
         return
-    if weight.bits == 4:
-        raise PlanError(f"{code}: four bits for a whole tensor are too few: use channel")
+    if weight.is_narrow:
+        raise PlanError(f"{code}: {weight.bits} bits for a whole tensor are too few: use channel")
     if weight.pair_limit is not None:
         raise PlanError(f"{code}: {weight} goes by channel")
     if rounding is Rounding.OUTPUT:

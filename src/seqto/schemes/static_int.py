@@ -31,6 +31,7 @@ from seqto.schemes.part import (
     weight_words,
 )
 from seqto.schemes.stored_multiples import add_multiples
+from seqto.schemes.stored_planes import add_planes, planes_problem
 from seqto.schemes.table import TIED
 from seqto.schemes.types import (
     ACTIVATIONS,
@@ -105,7 +106,7 @@ class StaticInt(SizedByPart, Coded):
 
     @property
     def bits(self) -> tuple[int, ...]:
-        return tuple(t.bits for t in (self.weight, self.activation) if t)
+        return tuple(t.tensor_bits for t in (self.weight, self.activation) if t)
 
     @property
     def opset(self) -> int:
@@ -121,7 +122,7 @@ class StaticInt(SizedByPart, Coded):
         For signed weights as the stock quantizer does; and for every float bias, since ONNX
         Runtime makes it int32 with this very scale when it loads. An int32 bias beside unsigned
         weights is left to saturate as stock leaves it (`seqto diagnose` names it, a float bias
-        cures it); so is one beside four-bit weights.
+        cures it); so is one beside weights of fewer bits.
         """
         return self.float_bias or (
             self.weight is not None and self.weight.signed and self.weight.bits == 8
@@ -136,7 +137,9 @@ class StaticInt(SizedByPart, Coded):
             return STORED_ONLY
         if layer.table is not None:
             return TIED
-        return "no weight type is given" if self.weight is None else None
+        if self.weight is None:
+            return "no weight type is given"
+        return planes_problem(layer, self.weight)
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
         if self.weight is None:
@@ -200,22 +203,22 @@ class StaticInt(SizedByPart, Coded):
 
         make = onnx.helper.make_node
         w = layer.weight or ""
-        bits = self.weight.bits if self.weight else 8
-        multiples = self.weight is not None and self.weight.multiples
-        if not multiples:
-            items.append(tensor(w + "q", q.data, bits=bits))
+        weight = self.weight or S8
+        is_plain = not (weight.multiples or weight.in_planes)
+        if is_plain:
+            items.append(tensor(w + "q", q.data, bits=weight.bits))
         if self.float_bias:
             add_floats(items, nodes, w + "s", q.scale)
         else:
             items.append(tensor(w + "s", q.scale))
-        integer_name = w + "q"
-        if multiples and self.weight is not None:
-            integer_name = w + "e"
-            add_multiples(items, nodes, integer_name, q, self.weight, integer=True)
-        elif bits == 4:
-            # stored in four bits, widened when the session loads: int8 speed at half the bytes
-            nodes.append(make("Cast", [w + "q"], [w + "e"], to=onnx.TensorProto.INT8))
-            integer_name = w + "e"
+        # stored in few bits, widened when the session loads: int8 speed at fewer bytes
+        integer_name = w + ("e" if weight.is_narrow else "q")
+        if weight.multiples:
+            add_multiples(items, nodes, integer_name, q, weight, integer=True)
+        elif weight.in_planes:
+            add_planes(items, nodes, integer_name, q.data, weight, integer=True)
+        elif weight.is_narrow:
+            nodes.append(make("Cast", [w + "q"], [integer_name], to=onnx.TensorProto.INT8))
         zero_name = []
         # zeros are left out where nothing is lost: ORT fuses QLinearConv without, but QGemm and
         # QLinearMatMul only with them

@@ -21,6 +21,7 @@ from seqto.schemes.blocks import quantize_blocks
 from seqto.schemes.half_precision import add_floats, with_half_scales
 from seqto.schemes.integers import Floats, Quantized, quantize
 from seqto.schemes.part import Constants, NodeWriter, rounded_weight, tensor
+from seqto.schemes.stored_planes import NODE_BYTES, add_planes
 from seqto.schemes.types import IntType
 
 TIED = "its table is shared with an embedding, which cannot read it so"
@@ -65,31 +66,37 @@ def quantized_rows(
     return with_half_scales(rows, quantize(rows, weight, axis=0), weight)
 
 
-def add_rows(layer: Layer, q: Quantized, items: list[Any], nodes: list[Any], *, bits: int) -> None:
-    """Add the integers "…q" and the scales "…s"; four bits are widened to "…e" at load."""
+def add_rows(
+    layer: Layer, q: Quantized, items: list[Any], nodes: list[Any], *, weight: IntType
+) -> None:
+    """Add the integers "…q" and the scales "…s"; few bits are widened to "…e" at load."""
     import onnx
 
     w = stored_name(layer)
     shape = q.data.shape if layer.table is not None else layer.weight_shape
-    items.append(tensor(w + "q", q.data.reshape(shape), bits=bits))
+    name = integers_name(layer, weight)
+    if weight.in_planes:
+        add_planes(items, nodes, name, q.data.reshape(shape), weight, integer=True)
+    else:
+        items.append(tensor(w + "q", q.data.reshape(shape), bits=weight.bits))
     scale = q.scale if q.block else q.scale.reshape(*shape[:-1], 1)
     add_floats(items, nodes, w + "s", scale)
-    if bits == 4:
-        nodes.append(onnx.helper.make_node("Cast", [w + "q"], [w + "e"], to=onnx.TensorProto.INT8))
+    if weight.is_narrow and not weight.in_planes:
+        nodes.append(onnx.helper.make_node("Cast", [w + "q"], [name], to=onnx.TensorProto.INT8))
 
 
-def integers_name(layer: Layer, *, bits: int) -> str:
-    return stored_name(layer) + ("e" if bits == 4 else "q")
+def integers_name(layer: Layer, weight: IntType) -> str:
+    return stored_name(layer) + ("e" if weight.is_narrow else "q")
 
 
 def add_restored(
-    layer: Layer, q: Quantized, items: list[Any], nodes: list[Any], *, bits: int
+    layer: Layer, q: Quantized, items: list[Any], nodes: list[Any], *, weight: IntType
 ) -> None:
     """Add nodes that make the whole constant float again, folded when a session loads."""
     import onnx
 
     make = onnx.helper.make_node
-    w, source = stored_name(layer), integers_name(layer, bits=bits)
+    w, source = stored_name(layer), integers_name(layer, weight)
     whole = w if layer.table is None else w + "f"
     nodes.append(make("Cast", [source], [w + "c"], to=onnx.TensorProto.FLOAT))
     if q.block:
@@ -113,7 +120,7 @@ def add_restored(
         nodes.append(make("Transpose", [whole], [layer.weight or ""], perm=[1, 0]))
 
 
-def write_rows(node: Any, layer: Layer, graph: NodeWriter, *, block: int, bits: int) -> None:
+def write_rows(node: Any, layer: Layer, graph: NodeWriter, *, block: int, weight: IntType) -> None:
     """Write a Gather that reads rows of integers; the table itself has been written."""
     import onnx
 
@@ -123,7 +130,7 @@ def write_rows(node: Any, layer: Layer, graph: NodeWriter, *, block: int, bits: 
     ids = graph.float_name(node.input[1])
     items: list[Any] = []
     nodes = [
-        make("Gather", [integers_name(layer, bits=bits), ids], [g + "q"], name=node.name),
+        make("Gather", [integers_name(layer, weight), ids], [g + "q"], name=node.name),
         make("Gather", [w + "s", ids], [g + "s"]),
         make("Cast", [g + "q"], [g + "c"], to=onnx.TensorProto.FLOAT),
     ]
@@ -146,8 +153,9 @@ def write_rows(node: Any, layer: Layer, graph: NodeWriter, *, block: int, bits: 
     graph.append(nodes, items)
 
 
-def rows_bytes(layer: Layer, *, bits: int, block: int) -> int:
+def rows_bytes(layer: Layer, *, weight: IntType, block: int) -> int:
     """Return the bytes of the integers, their scales in half precision, and the nodes."""
     numbers = int(np.prod(layer.weight_shape, dtype=np.int64))
     scales = numbers // (block or max(1, summed_length(layer)))
-    return numbers * bits // 8 + 2 * scales + (700 if block else 400)
+    nodes = (700 if block else 400) + (NODE_BYTES if weight.in_planes else 0)
+    return numbers * weight.bits // 8 + 2 * scales + nodes

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 INT4_OPSET = 21  # the opset that has int4 tensors
 
 
+PLANE_BITS = 4  # of the narrowest tensors: numbers of five and six bits are stored in two of them
+
+
 INT16_OPSET = 21  # the opset whose QuantizeLinear takes 16 bits
 
 
@@ -36,6 +39,21 @@ class IntType:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def in_planes(self) -> bool:
+        """Whether a file has no tensors of so many bits: two tensors hold them."""
+        return PLANE_BITS < self.bits < 8
+
+    @property
+    def tensor_bits(self) -> int:
+        """Bits of the narrowest tensor that a file needs for this type."""
+        return PLANE_BITS if self.in_planes else self.bits
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a number takes less than a byte in a file; it becomes int8 or float at load."""
+        return self.bits < 8
 
 
 S8 = IntType("s8", "int8", 8, -128, 127, -127, 127, -128, 127, signed=True)
@@ -73,6 +91,13 @@ B4 = IntType(
 )
 
 
+# five and six bits, a scale a channel; too small for two products to saturate 16 bits
+S5 = IntType("s5", "int8", 5, -16, 15, -15, 15, -16, 15, signed=True, opset=INT4_OPSET)
+
+
+S6 = IntType("s6", "int8", 6, -32, 31, -31, 31, -32, 31, signed=True, opset=INT4_OPSET)
+
+
 # four bits with a zero point: of blocks only
 U4 = IntType("u4", "uint8", 4, 0, 15, 0, 15, 0, 15, signed=False, opset=INT4_OPSET)
 
@@ -85,10 +110,12 @@ S16 = IntType(
 U16 = IntType("u16", "uint16", 16, 0, 65535, 0, 65535, 0, 65535, signed=False, opset=INT16_OPSET)
 
 
-INT_TYPES: Mapping[str, IntType] = {t.name: t for t in (S8, S7, P8, U8, S4, B4, U4, S16, U16)}
+INT_TYPES: Mapping[str, IntType] = {
+    t.name: t for t in (S8, S7, P8, U8, S6, S5, S4, B4, U4, S16, U16)
+}
 
 
-WEIGHTS = (S8, S7, P8, U8, S4, B4)  # u4 goes by block: nbit alone has it
+WEIGHTS = (S8, S7, P8, U8, S6, S5, S4, B4)  # u4 goes by block: nbit alone has it
 
 
 BLOCKS = (32, 64, 128)  # numbers that share a scale; the n-bit kernel has these

@@ -31,6 +31,7 @@ from seqto.schemes.part import (
     weight_words,
 )
 from seqto.schemes.stored_multiples import add_multiples
+from seqto.schemes.stored_planes import add_planes, planes_problem
 from seqto.schemes.types import FLOAT_KERNEL, S8, Arithmetic, IntType, Kernel, Rounding
 
 
@@ -73,7 +74,7 @@ class WeightOnly(SizedByPart, Coded):
 
     @property
     def bits(self) -> tuple[int, ...]:
-        return (self.weight.bits,)
+        return (self.weight.tensor_bits,)
 
     @property
     def opset(self) -> int:
@@ -91,7 +92,7 @@ class WeightOnly(SizedByPart, Coded):
             return "tables and constants have a scale per row or block: use channel"
         if self.rounding is Rounding.OUTPUT and layer.storage:
             return "no product reads it: there is no output to round for"
-        return block_problem(layer, self.block)
+        return block_problem(layer, self.block) or planes_problem(layer, self.weight)
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
         if table.is_table(layer):
@@ -123,9 +124,9 @@ class WeightOnly(SizedByPart, Coded):
         nodes: list[Any] = []
         q = self.quantized_weight(layer, constants)
         if table.is_table(layer):
-            table.add_rows(layer, q, items, nodes, bits=self.weight.bits)
+            table.add_rows(layer, q, items, nodes, weight=self.weight)
             if not (layer.storage and layer.nodes):
-                table.add_restored(layer, q, items, nodes, bits=self.weight.bits)
+                table.add_restored(layer, q, items, nodes, weight=self.weight)
         elif self.block:
             self._add_blocks(w, q, items, nodes)
         else:
@@ -148,12 +149,15 @@ class WeightOnly(SizedByPart, Coded):
             shape = [1] * q.data.ndim
             shape[q.axis] = -1
             scale = scale.reshape(shape)
+        is_plain = not (self.weight.multiples or self.weight.in_planes)
         if self.weight.multiples:
             add_multiples(items, nodes, w + "c", q, self.weight, integer=False)
+        elif self.weight.in_planes:
+            add_planes(items, nodes, w + "c", q.data, self.weight, integer=False)
         else:
             items.append(tensor(w + "q", q.data, bits=self.weight.bits))
         add_floats(items, nodes, w + "s", scale)
-        if not self.weight.multiples:  # behind the scales: files of earlier runs keep their bytes
+        if is_plain:  # behind the scales: files of earlier runs keep their bytes
             nodes.append(make("Cast", [w + "q"], [w + "c"], to=onnx.TensorProto.FLOAT))
         nodes.append(make("Mul", [w + "c", w + "s"], [w]))
 
@@ -177,7 +181,7 @@ class WeightOnly(SizedByPart, Coded):
         if table.is_table(layer) or self.block:
             bias = constants.bias(layer)
             added = 0 if bias is None else 2 * bias.size
-            return table.rows_bytes(layer, bits=self.weight.bits, block=self.block) + added
+            return table.rows_bytes(layer, weight=self.weight, block=self.block) + added
         part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
         return part.size_bytes
 
@@ -186,7 +190,7 @@ class WeightOnly(SizedByPart, Coded):
 
     def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.use_part(layer, self)
-        table.write_rows(node, layer, graph, block=self.block, bits=self.weight.bits)
+        table.write_rows(node, layer, graph, block=self.block, weight=self.weight)
 
 
 def block_problem(layer: Layer, block: int) -> str | None:

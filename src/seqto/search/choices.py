@@ -42,7 +42,7 @@ class Refusing(Protocol):
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None: ...
 
 
-FOUR_BIT_SHARE = 0.002  # of the file: below this four bits save nothing worth a try
+NARROW_SHARE = 0.002  # of the file: below this fewer than eight bits save nothing worth a try
 
 
 NOT_PORTABLE = "its products may saturate on CPUs without VNNI, and constraints.portable is set"
@@ -193,8 +193,8 @@ def all_choices(
             if reason:
                 refusals.setdefault((str(scheme), reason), []).append(layer.name)
                 continue
-            four_bits = scheme.weight is not None and scheme.weight.bits == 4
-            tiny = four_bits and (saved < FOUR_BIT_SHARE or layer.depthwise)
+            narrow = scheme.weight is not None and scheme.weight.is_narrow
+            tiny = narrow and (saved < NARROW_SHARE or layer.depthwise)
             kind = rounded_kind(scheme)
             unknown = kind is not None and (layer.name, kind) not in roundable
             if not tiny and not unknown and not any(s in allowed for s in preferred(scheme)):
@@ -271,7 +271,7 @@ def _is_weightless(scheme: Scheme) -> bool:
 def _per_tensor(scheme: Scheme) -> Scheme:
     if not isinstance(scheme, StaticInt | WeightOnly | DynamicInt) or scheme.weight is None:
         return scheme
-    if scheme.weight.bits == 4:
+    if scheme.weight.is_narrow:
         return scheme
     return dataclasses.replace(scheme, per_channel=False)
 
@@ -284,7 +284,7 @@ def rounded_kinds(schemes: Sequence[Scheme], constraints: Constraints) -> tuple[
         weight, kind = scheme.weight, rounded_kind(scheme)
         if kind is None or weight is None:
             continue
-        if weight.bits in constraints.bits and weight.opset <= opset:
+        if weight.tensor_bits in constraints.bits and weight.opset <= opset:
             kinds[kind] = None
     return tuple(kinds)
 

@@ -19,7 +19,7 @@ from seqto.schemes.dynamic_int import DynamicInt
 from seqto.schemes.nbit import NBit
 from seqto.schemes.scheme import FP16, Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import B4, LEVELS, P8, S4, S7, S8, U4, U8, Rounding
+from seqto.schemes.types import B4, LEVELS, P8, S4, S5, S6, S7, S8, U4, U8, Rounding
 from seqto.schemes.weight_only import WeightOnly
 
 OUTPUT = Rounding.OUTPUT
@@ -38,6 +38,13 @@ WEIGHTED: tuple[Scheme, ...] = (
     StaticInt(S7, U8, float_bias=True),
     StaticInt(B4, U8, float_bias=True, rounding=OUTPUT),
     WeightOnly(B4, rounding=OUTPUT),
+    # the noise of static integers of few bits is that of weight-only ones, which come first
+    WeightOnly(S6, rounding=OUTPUT),
+    WeightOnly(S6),
+    StaticInt(S6, U8, float_bias=True, rounding=OUTPUT),
+    StaticInt(S6, U8, float_bias=True),
+    WeightOnly(S5, rounding=OUTPUT),
+    StaticInt(S5, U8, float_bias=True, rounding=OUTPUT),
 )
 
 
@@ -92,6 +99,8 @@ STORAGE: tuple[Scheme, ...] = (
     WeightOnly(S4, block=32),
     WeightOnly(S4, block=64),
     WeightOnly(S4, block=128),
+    WeightOnly(S6),
+    WeightOnly(S5),
 )
 
 

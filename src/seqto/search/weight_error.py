@@ -25,12 +25,20 @@ OUTPUTS = 256  # of a layer that are looked at
 
 
 def weight_errors(
-    layer: Layer, schemes: tuple[Scheme, ...], constants: Constants
+    layer: Layer, schemes: tuple[Scheme, ...], constants: Constants, *, attention: bool
 ) -> dict[Scheme, float]:
-    """Return the squared error over the squared weights, of schemes with integers by channel."""
+    """Return the squared error over the squared weights, of schemes with integers by channel.
+
+    Without attention, of those alone that store weights in few bits and compute in float: noise of
+    integer activations is measured, not derived.
+    """
     chosen = [s for s in schemes if s.weight is not None and s.per_channel]
     is_matrix = len(layer.weight_shape) == 2 and layer.op_type in ("MatMul", "Gemm")
-    if not chosen or not (is_matrix or layer.storage):
+    if not attention:
+        chosen = [s for s in chosen if isinstance(s, WeightOnly) and s.weight.is_narrow]
+    elif not (is_matrix or layer.storage):
+        chosen = []
+    if not chosen:
         return {}
     rows = _rows(layer, constants)
     whole = float(np.square(rows, dtype=np.float64).sum()) or 1.0
@@ -43,7 +51,8 @@ def _rows(layer: Layer, constants: Constants) -> Floats:
         rows = table.rows_of(layer, constants)
     else:
         values = constants.weight(layer)
-        rows = values if constants.channel_axis(layer) == 0 else values.T
+        moved = np.moveaxis(values, constants.channel_axis(layer), 0)
+        rows = moved.reshape(len(moved), -1)
     step = max(1, len(rows) // OUTPUTS)
     return np.ascontiguousarray(rows[::step][:OUTPUTS])
 

@@ -140,14 +140,15 @@ def _sizes(
 
 
 def _weight_errors(workspace: Workspace, menu: Choices) -> dict[tuple[str, Scheme], float]:
-    """Return the weights' errors where they spare probes: in tables and beside attention."""
-    if not has_attention(workspace.layers):
-        return {}
+    """Return the weights' errors where they spare probes: of few bits, and beside attention."""
+    attention = has_attention(workspace.layers)
     return {
         (layer.name, scheme): error
         for layer in workspace.layers
         if layer.weight
-        for scheme, error in weight_errors(layer, menu[layer.name], workspace.assembler).items()
+        for scheme, error in weight_errors(
+            layer, menu[layer.name], workspace.assembler, attention=attention
+        ).items()
     }
 
 

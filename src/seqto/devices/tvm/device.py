@@ -147,7 +147,7 @@ class Tvm:
 
     def refuses(self, layer: Layer, scheme: Scheme) -> str | None:
         """Return why TVM 0.27 cannot run a scheme, as tried; docs/devices-tvm.md has the table."""
-        if scheme.weight is not None and scheme.weight.bits == 4:
+        if scheme.weight is not None and scheme.weight.is_narrow:
             return "TVM's ONNX import fails on int4 tensors"
         if scheme.arithmetic is Arithmetic.DYNAMIC and layer.op_type == "Conv":
             return "TVM's ONNX import has no ConvInteger"

@@ -4,7 +4,7 @@ For layers whose weight errors are known (weight_error.py) a plan's noise is
 
     α · weight error + noise of the inputs' rounding, which the kernel decides
 
-α comes from a probe with four bits, where weights are all that counts; the inputs' part is what an
+α comes from a probe with few bits, where weights are all that counts; the inputs' part is what an
 eight-bit probe shows beyond α · its weight error. So three probes a layer tell all of its schemes.
 """
 
@@ -30,11 +30,11 @@ def derived_noise(space: Space, layer: str, scheme: Scheme, noise: Noise) -> flo
     """Return the noise of a scheme by that of the probed ones; None where nothing is known."""
     references = _references(space, layer)
     error = space.weight_error
-    coarse = references.get(_FOUR_BITS)
+    coarse = references.get(_FEW_BITS)
     probed = [r for r in references.values() if noise.get((layer, r)) is not None]
     if not probed:
         return None
-    # without a four-bit probe, the eight-bit ones are taken for weight noise alone
+    # without a probe of few bits, the eight-bit ones are taken for weight noise alone
     base = coarse if coarse in probed else min(probed, key=lambda r: noise[(layer, r)])
     assert base is not None
     rate = noise[(layer, base)] / max(error[(layer, base)], 1e-30)
@@ -49,11 +49,11 @@ def derived_noise(space: Space, layer: str, scheme: Scheme, noise: Noise) -> flo
 Class = tuple[int, Arithmetic | None, str]
 
 
-_FOUR_BITS: Class = (4, None, "")
+_FEW_BITS: Class = (4, None, "")
 
 
 def _references(space: Space, layer: str) -> dict[Class, Scheme]:
-    """Return the first scheme of each class: four bits; eight bits by kernel."""
+    """Return the first scheme of each class: few bits; eight bits by kernel."""
     first_of_class: dict[Class, Scheme] = {}
     for scheme in space.menu[layer]:
         if (layer, scheme) in space.weight_error:
@@ -67,8 +67,8 @@ def _class_of(scheme: Scheme, *, exact: bool, bits: int = 0) -> Class:
     Where products saturate, weights that cannot are a class of their own.
     """
     weight = scheme.weight
-    if (bits or (weight.bits if weight else 0)) == 4:
-        return _FOUR_BITS
+    if not bits and weight is not None and weight.is_narrow:
+        return _FEW_BITS
     apart = weight is not None and weight.pair_limit is not None and not exact
     level = scheme.kernel.name if scheme.arithmetic is Arithmetic.NBIT else ""
     if bits == 8:

@@ -269,7 +269,7 @@ def fit(space: Space, damage: Mapping[tuple[str, Scheme], float]) -> NoiseModel:
         share = value
         if is_static(scheme):
             share -= sum(noise_of[t] for t in {*layer.inputs, layer.output})
-            share = max(share, 0.0 if _has_four_bits(scheme) else rounding[name])
+            share = max(share, 0.0 if _is_narrow(scheme) else rounding[name])
         weight[(name, scheme)] = max(0.0, share)
     for layer in space.layers:
         for scheme in space.menu[layer.name]:
@@ -285,7 +285,7 @@ def fit(space: Space, damage: Mapping[tuple[str, Scheme], float]) -> NoiseModel:
 def derived_from(scheme: Scheme, *, exact: bool = False) -> Scheme | None:
     """Return the scheme whose weight noise this one shares, or None.
 
-    Four bits are the same integers whether floats or integers flow in, and too small to saturate
+    Few bits are the same integers whether floats or integers flow in, and too small to saturate
     a kernel. Where products are added exactly, other eight-bit weights have nothing to win: u8 ones
     are about as fine as s8 ones, and those that cannot saturate no finer.
     """
@@ -293,17 +293,17 @@ def derived_from(scheme: Scheme, *, exact: bool = False) -> Scheme | None:
         return None
     if exact and scheme.weight in (U8, P8, S7):
         return dataclasses.replace(scheme, weight=S8)
-    if scheme.weight is None or not _has_four_bits(scheme):
+    if scheme.weight is None or not _is_narrow(scheme):
         return None
     return WeightOnly(scheme.weight, per_channel=scheme.per_channel, rounding=scheme.rounding)
 
 
 def _is_plain_static(scheme: Scheme) -> bool:
-    return is_static(scheme) and not _has_four_bits(scheme)
+    return is_static(scheme) and not _is_narrow(scheme)
 
 
-def _has_four_bits(scheme: Scheme) -> bool:
-    return scheme.weight is not None and scheme.weight.bits == 4
+def _is_narrow(scheme: Scheme) -> bool:
+    return scheme.weight is not None and scheme.weight.is_narrow
 
 
 def _rounding_noise(

@@ -17,6 +17,7 @@ from seqto.search.space import Space
 from seqto.search.strategies.noise_model import Schemes, is_static
 
 WEIGHTLESS = StaticInt(None, U8)  # of layers without weights
+LEAST_UNIFORM_BITS = 6  # with a scale a channel: fewer for all layers lose too much
 
 
 def anchors(
@@ -52,14 +53,14 @@ def anchors(
 
 
 def _is_anchor(scheme: Scheme, space: Space) -> bool:
-    """Return whether a uniform plan of a scheme may be of use: eight bits, or four in blocks.
+    """Return whether a uniform plan of a scheme may be of use: six bits or more, or blocks of four.
 
     Dynamic ones are where n-bit kernels are too: in models with attention.
     """
     nbit = any(isinstance(s, NBit) for menu in space.menu.values() for s in menu)
     if scheme.arithmetic is Arithmetic.DYNAMIC:
-        return nbit and scheme.weight is not None and scheme.weight.bits == 8
-    if scheme.weight is None or scheme.weight.bits == 8:
+        return nbit and scheme.weight is not None and scheme.weight.bits >= LEAST_UNIFORM_BITS
+    if scheme.weight is None or scheme.weight.bits >= LEAST_UNIFORM_BITS:
         return True
     return isinstance(scheme, NBit)
 

@@ -13,6 +13,7 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:  # also when argparse ends the program
             if sys.stdout is not None:
                 sys.stdout.flush()
+    except KeyboardInterrupt:  # after the work, while the output is written
+        code = INTERRUPTED
     except BrokenPipeError:  # the reader has left: what it wanted to see, it has seen
         _discard_output()
         return 0
@@ -46,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         print(f"seqto: cannot write to the standard output: {error.strerror}", file=sys.stderr)
         return BAD_INPUT
+    if arguments is None:  # the work is done: a late Ctrl-C may not hide the exit code
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
 

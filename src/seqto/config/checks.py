@@ -59,7 +59,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     **{f"{section}.{key}": (0, math.inf) for section, keys in NOT_NEGATIVE for key in keys},
     "device.threads": (0, 4096),  # more only waits to be started
     "search.jobs": (0, 4096),
-    "data.random": (1, 1_000_000_000),
+    "data.random": (1, 1_000_000),  # more random inputs tell nothing more
     **dict.fromkeys(("data.max_bad_share", "search.max_loss", "search.tolerance"), (0, 1)),
     "search.max_score_drop": (0, 1),
 }

@@ -11,6 +11,7 @@ import runs
 from seqto import tune
 from seqto.cli.main import main
 from seqto.config import resume_keys
+from seqto.config.read import make
 from seqto.errors import ConfigError, JournalError
 
 pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
@@ -222,3 +223,8 @@ def test_every_setting_that_may_change_on_resume_was_one_before_or_is_said_here(
         # what they say is part of the data's identity
         *("data.texts", "data.pairs", "data.columns", "data.tokenizer"),
     }
+
+
+def test_a_setting_below_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.calibration is a value, not a table"):
+        make({}, {"data.calibration": 4, "data.calibration.x.y": 1})

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -68,6 +70,20 @@ def test_a_build_date_that_is_no_date_stops_no_plot(
     monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
     assert draw(build_report(journal()), "front", kind="svg")
     assert os.environ["SOURCE_DATE_EPOCH"] == date
+
+
+def test_a_backend_that_does_not_exist_stops_no_plot() -> None:
+    program = (
+        "from synthetic import build_report, journal\n"
+        "from seqto.report.plots import draw\n"
+        "assert draw(build_report(journal()), 'front')\n"
+    )
+    environment = {
+        **os.environ,
+        "MPLBACKEND": "nonsense",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
 
 
 def test_float_beyond_the_frame_is_named_with_its_size() -> None:

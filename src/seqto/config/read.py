@@ -107,7 +107,12 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
         target = merged.setdefault(section, {})
         *tables_in, last = key.split(".")
         for name in tables_in:
-            inner = dict(target.get(name, {}))
+            held = target.get(name, {})
+            if not isinstance(held, Mapping):
+                raise ConfigError(
+                    f"unknown setting {cut(dotted)!r}: {section}.{name} is a value, not a table"
+                )
+            inner = dict(held)
             target[name] = inner
             target = inner
         if not last:

@@ -91,12 +91,17 @@ def write_plots(folder: str | Path, report: Report, *, write: Writer = write_fil
 
 def draw(report: Report, name: str, *, kind: str = "png") -> bytes | None:
     """Return one plot as PNG (200 dpi) or SVG, or None when there is nothing to draw yet."""
+    with _usable_environment():
+        return _draw(report, name, kind=kind)
+
+
+def _draw(report: Report, name: str, *, kind: str) -> bytes | None:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     paint = {"layer_errors": _layer_errors, "objectives": _objectives, "front": _front}[name]
-    with mpl.rc_context(_STYLE), warnings.catch_warnings(), _usable_date():
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
         # a name may hold signs that the font lacks: it then shows boxes, which is no one's error
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(7.2, 4.0), layout="constrained")
@@ -110,17 +115,20 @@ def draw(report: Report, name: str, *, kind: str = "png") -> bytes | None:
 
 
 @contextlib.contextmanager
-def _usable_date() -> Iterator[None]:
-    """Hide a SOURCE_DATE_EPOCH that is no number: matplotlib reads it even where no date is set."""
+def _usable_environment() -> Iterator[None]:
+    """Hide variables that matplotlib fails on, though no plot needs them.
+
+    MPLBACKEND is read when it is imported, and the canvas is chosen here; a SOURCE_DATE_EPOCH that
+    is no number is read even where no date is set.
+    """
     date = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if not date or (date.isdecimal() and len(date) < 12):
-        yield
-        return
-    del os.environ["SOURCE_DATE_EPOCH"]
+    is_date = date.isdecimal() and len(date) < 12
+    names = ("MPLBACKEND",) if is_date else ("MPLBACKEND", "SOURCE_DATE_EPOCH")
+    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        os.environ["SOURCE_DATE_EPOCH"] = date
+        os.environ.update(hidden)
 
 
 def _title(report: Report, what: str) -> str:

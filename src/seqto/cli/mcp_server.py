@@ -137,6 +137,8 @@ class Commands:
         """Start a study in the background; returns its status once it has begun."""
         if self._alive(out):
             raise ConfigError(f"{shown(out)} is running already: ask for its status")
+        journal = Path(out, JOURNAL)
+        before = _size(journal)  # of an earlier call: says nothing about this one
         errors = tempfile.TemporaryFile()  # noqa: SIM115  (open for as long as the study runs)
         process = subprocess.Popen(
             self._command(words),
@@ -149,8 +151,7 @@ class Commands:
         self.running[out] = (process, errors)
         end = time.monotonic() + START_TIMEOUT_S
         while process.poll() is None and time.monotonic() < end:
-            journal = Path(out, JOURNAL)
-            if journal.is_file() and b"\n" in journal.read_bytes()[: 1 << 22]:
+            if _size(journal) > before:
                 break
             time.sleep(0.1)
         if process.poll() not in (None, 0, GATE):
@@ -178,6 +179,14 @@ class Commands:
     @staticmethod
     def _command(words: Sequence[str]) -> list[str]:
         return [sys.executable, "-m", "seqto", *words]
+
+
+def _size(journal: Path) -> int:
+    """Return the bytes of a journal up to its last whole line; 0 where there is none."""
+    try:
+        return journal.read_bytes().rfind(b"\n") + 1
+    except OSError:
+        return 0
 
 
 def _last_line(stderr: bytes) -> str:

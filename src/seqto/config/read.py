@@ -110,7 +110,7 @@ def make(tables: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) 
             held = target.get(name, {})
             if not isinstance(held, Mapping):
                 raise ConfigError(
-                    f"unknown setting {cut(dotted)!r}: {section}.{name} is a value, not a table"
+                    f"unknown setting {cut(dotted)}: {section}.{name} is a value, not a table"
                 )
             inner = dict(held)
             target[name] = inner

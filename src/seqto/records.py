@@ -212,6 +212,19 @@ LOST = "lost"  # stage of a failure that is nobody's fault: the device or the wo
 
 
 @dataclass(frozen=True, slots=True)
+class RivalPoint:
+    """What a job knows of a finished trial: it stops when it is beaten."""
+
+    size_bytes: int
+    total: float  # summed distance over all samples
+    portable: bool = False  # the same answers on every CPU
+
+    def may_stop(self, *, portable: bool) -> bool:
+        """Return whether a trial may be stopped by this one."""
+        return self.portable or not portable
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why a trial has no figures: where it failed, and which ops and layers are to blame."""
 

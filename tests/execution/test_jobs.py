@@ -12,7 +12,7 @@ from seqto.errors import PlanError
 from seqto.execution import codec, jobs
 from seqto.execution.files import FileRef
 from seqto.model.outputs import Judged
-from seqto.records import Loss, Measurement
+from seqto.records import Loss, Measurement, RivalPoint
 
 PLAN = Plan.of({"a": "static-u8-u8-channel", "b": "fp16"}, ("equalize",))
 FILE = FileRef("ab" * 32, 7, "cache/work/x")
@@ -22,7 +22,12 @@ MEASURED = Measurement(
 )
 
 JOBS: list[Any] = [
-    jobs.Evaluate(PLAN, "evaluation", 9, 2, 4, FILE, FILE, ((3, 1.5),), frozenset({"b", "a"})),
+    jobs.Evaluate(
+        *(PLAN, "evaluation", 9, 2, 4, FILE, FILE),
+        rivals=(RivalPoint(3, 1.5, portable=True),),
+        known=frozenset({"b", "a"}),
+        graph_rivals={"g": (RivalPoint(3, 1.5),)},
+    ),
     jobs.MakeReference(None, "report", 0, 5, 1, 5),
     jobs.TryPlan(PLAN, 2),
     jobs.ChooseBatch("evaluation", (1, 2), 0.1),

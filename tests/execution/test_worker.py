@@ -17,7 +17,7 @@ from seqto.assembly.plan import Plan
 from seqto.errors import DeviceError, PlanError
 from seqto.execution import evaluate, jobs
 from seqto.execution.worker import Worker
-from seqto.records import CALIBRATION
+from seqto.records import CALIBRATION, RivalPoint
 from seqto.tasks.array_file import read_arrays
 from seqto.testing.executors import InlineSignals
 from seqto.testing.fakes import FakeTask
@@ -63,8 +63,8 @@ def test_a_model_that_is_beaten_for_sure_is_stopped(tmp_path: Path) -> None:
         worker = Worker(setup, files)
         ref = reference(worker)
         whole = evaluated(worker, plan, ref)
-        beaten = evaluated(worker, plan, ref, rivals=((1, 0.0),))
-        larger = evaluated(worker, plan, ref, rivals=((whole.model.size_bytes + 1, 0.0),))
+        beaten = evaluated(worker, plan, ref, rivals=(RivalPoint(1, 0.0, portable=True),))
+        larger = evaluated(worker, plan, ref, rivals=(RivalPoint(whole.model.size_bytes + 1, 0.0),))
     assert whole.measurement.loss.value == 1.0, "int8 moves every number a little"
     assert beaten.measurement.stopped_early
     assert beaten.measurement.loss.samples == 4

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, Failure, Latency, Loss, Measurement
+from seqto.records import EVALUATION, Failure, Latency, Loss, Measurement, RivalPoint
 from seqto.selection.racing import (
     beats,
     by_graph,
@@ -46,8 +46,8 @@ def test_only_a_trial_that_ran_on_all_samples_is_complete() -> None:
 def test_rivals_are_bytes_and_summed_distance_of_what_nothing_beats() -> None:
     smaller, equal = trial(1, [True, True, True, False], size=7), trial(2, [True] * 4, size=200)
     found = rivals([WHOLE, STOPPED, smaller])
-    assert [r.point for r in found] == [(7, 1.0)], "it beats the larger one in both"
-    assert [r.point for r in rivals([WHOLE, equal])] == [(100, 2.0), (200, 0.0)]
+    assert [r.point for r in found] == [RivalPoint(7, 1.0)], "it beats the larger one in both"
+    assert [r.point for r in rivals([WHOLE, equal])] == [RivalPoint(100, 2.0), RivalPoint(200, 0.0)]
 
 
 def timed(found: Trial, ratio: float, graph: str = "") -> Trial:
@@ -59,15 +59,34 @@ def test_where_time_counts_only_what_is_no_slower_is_a_rival() -> None:
     slow = timed(trial(2, [True] * 4, size=50), 1.0, "s")
     untimed = trial(3, [True] * 4, size=10)
     found = rivals([quick, slow, untimed], timed=True)
-    assert [r.point for r in found] == [(50, 4.0), (50, 0.0)]
+    assert [r.point for r in found] == [RivalPoint(50, 4.0), RivalPoint(50, 0.0)]
     assert no_slower(found, 0.4) == ()
-    assert no_slower(found, 0.7) == ((50, 4.0),)
-    assert no_slower(found, 1.0) == ((50, 0.0),), "it beats the quick one where both are as fast"
+    assert no_slower(found, 0.7) == (RivalPoint(50, 4.0),)
+    assert no_slower(found, 1.0) == (RivalPoint(50, 0.0),), (
+        "it beats the quick one where both are as fast"
+    )
     assert no_slower(found, None) == (), "nothing is foretold"
-    assert by_graph(found, [quick, slow]) == {"q": ((50, 4.0),), "s": ((50, 0.0),)}
+    assert by_graph(found, [quick, slow]) == {
+        "q": (RivalPoint(50, 4.0),),
+        "s": (RivalPoint(50, 0.0),),
+    }
     assert beats(no_slower(found, 1.0), 60, 0.0)
     assert not beats(no_slower(found, 1.0), 50, 0.0), "the same is not beaten"
     assert not beats(no_slower(found, 1.0), 40, 3.0), "smaller"
+
+
+def test_a_portable_trial_is_beaten_by_portable_ones_only() -> None:
+    exact = dataclasses.replace(trial(1, [False] * 4, size=60), may_saturate=())
+    bound = dataclasses.replace(trial(2, [True] * 4, size=50), may_saturate=("conv",))
+    found = rivals([exact, bound])
+    assert {r.point for r in found} == {RivalPoint(60, 4.0, True), RivalPoint(50, 0.0)}
+    points = no_slower(found, None)
+    assert set(points) == {r.point for r in found}
+    assert beats(points, 55, 1.0)
+    assert not beats(points, 55, 1.0, portable=True)
+    assert beats(points, 61, 4.0, portable=True)
+    better = dataclasses.replace(bound, may_saturate=())
+    assert [r.point for r in rivals([exact, better])] == [RivalPoint(50, 0.0, True)]
 
 
 def test_close_calls_come_first_among_samples_that_are_changed_as_often() -> None:

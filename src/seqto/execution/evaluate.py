@@ -98,6 +98,8 @@ def _scorer(
     task = worker.task_of(job.split)
     if task is None or job.reference is None:
         raise PlanError("a reference was given for a task that stays in the main process")
+    rivals = (*job.rivals, *job.graph_rivals.get(model.graph, ()))
+    portable = not model.may_saturate
     return Scorer(
         task,
         worker.reference(job.reference),
@@ -105,7 +107,7 @@ def _scorer(
         rows=job.rows,
         labels=worker.labels(job.split),
         order=order,
-        rivals=(*job.rivals, *job.graph_rivals.get(model.graph, ())),
+        rivals=[(p.size_bytes, p.total) for p in rivals if p.may_stop(portable=portable)],
         size_bytes=model.size_bytes,
         least_rows=job.least_rows,
     )

@@ -13,7 +13,7 @@ from seqto.errors import PlanError
 from seqto.execution import codec
 from seqto.execution.files import FileRef
 from seqto.model.outputs import Judged
-from seqto.records import CALIBRATION, Json, Measurement
+from seqto.records import CALIBRATION, Json, Measurement, RivalPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class Evaluate:
     chunk: int  # rows after each of which the worker looks whether it may stop
     reference: FileRef | None  # the float model's answers; None: return raw outputs
     order: FileRef | None = None  # rows, in the order in which they are run
-    rivals: tuple[tuple[int, float], ...] = ()  # (bytes, summed distance): stop when beaten
+    rivals: tuple[RivalPoint, ...] = ()  # stop when beaten
     known: frozenset[str] = frozenset()  # contents that have been run: skip them
     intervals: bool = False  # of the drops of scores
     threads: int = 1
     examples: int = 0  # samples with the largest distance whose answers are wanted
     graph: bool = False  # tell the graph that the device makes of the model
-    graph_rivals: Mapping[str, tuple[tuple[int, float], ...]] = field(
+    graph_rivals: Mapping[str, tuple[RivalPoint, ...]] = field(
         default_factory=dict
     )  # further rivals, by the graph that the device makes of the model
     least_rows: int = 0  # that are run before it may stop

@@ -4,6 +4,8 @@ A trial stops when a finished one is no larger, has changed no more answers in t
 new one has already, and is no slower. Bytes and answers are counted. Times are those of the
 graph that the device makes of the plan, where that graph was timed; else the strategy says which
 ratio to float the plan will not undercut (with 97.5 % confidence), and what is faster still counts.
+A trial whose answers do not depend on the CPU is stopped by such trials only: the portable pick is
+chosen among them.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, Loss
+from seqto.records import EVALUATION, Loss, RivalPoint
 from seqto.selection.pareto import front
 from seqto.tasks.scoring import DIGITS as SUM_DIGITS
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Points = tuple[tuple[int, float], ...]  # (bytes, summed distance)
+Points = tuple[RivalPoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,11 @@ class Rival:
     total: float  # summed distance
     ratio: float | None = None  # to float's time; None: time is no objective
     graph: str = ""
+    portable: bool = False
 
     @property
-    def point(self) -> tuple[int, float]:
-        return self.size_bytes, self.total
+    def point(self) -> RivalPoint:
+        return RivalPoint(self.size_bytes, self.total, self.portable)
 
 
 def saw_all_samples(trial: Trial) -> bool:
@@ -53,12 +56,16 @@ def rivals(trials: Iterable[Trial], *, timed: bool = False) -> tuple[Rival, ...]
     """Return the complete trials that no other beats; of `timed` ones those with a latency."""
     known = [
         Rival(
-            t.size_bytes, total_of(loss), t.latency.ratio if timed and t.latency else None, t.graph
+            t.size_bytes,
+            total_of(loss),
+            t.latency.ratio if timed and t.latency else None,
+            t.graph,
+            t.is_portable,
         )
         for t, loss in complete(trials)
         if t.latency is not None or not timed
     ]
-    points = [(float(r.size_bytes), r.total, r.ratio or 0.0) for r in known]
+    points = [(*_coordinates(r.point), r.ratio or 0.0) for r in known]
     unbeaten = [known[i] for i in front(points)]
     return tuple(dict.fromkeys(unbeaten))
 
@@ -82,15 +89,25 @@ def by_graph(known: Sequence[Rival], trials: Iterable[Trial]) -> Mapping[str, Po
     return {graph: no_slower(timed, ratio) for graph, ratio in ratios.items() if timed}
 
 
-def beats(points: Points, size_bytes: int, total: float) -> bool:
+def beats(points: Points, size_bytes: int, total: float, *, portable: bool = False) -> bool:
     """Return whether one of the points is nowhere worse than a trial, and not the same."""
-    own = (size_bytes, total)
-    return any(size <= own[0] and sums <= own[1] and (size, sums) != own for size, sums in points)
+    return any(
+        p.size_bytes <= size_bytes
+        and p.total <= total
+        and (p.size_bytes, p.total) != (size_bytes, total)
+        for p in points
+        if p.may_stop(portable=portable)
+    )
 
 
 def _unbeaten(known: Iterable[Rival]) -> Points:
     points = [r.point for r in known]
-    return tuple(dict.fromkeys(points[i] for i in front([(float(s), t) for s, t in points])))
+    return tuple(dict.fromkeys(points[i] for i in front([_coordinates(p) for p in points])))
+
+
+def _coordinates(point: RivalPoint) -> tuple[float, float, float]:
+    """Return what is compared: a portable trial is beaten by portable ones only."""
+    return float(point.size_bytes), point.total, float(not point.portable)
 
 
 def hardest_first(

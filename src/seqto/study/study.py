@@ -247,7 +247,10 @@ class Study:
         return [
             t.plan.key
             for t, loss, low in untimed
-            if low is None or not beats(no_slower(leaders, low), t.size_bytes, total_of(loss))
+            if low is None
+            or not beats(
+                no_slower(leaders, low), t.size_bytes, total_of(loss), portable=t.is_portable
+            )
         ]
 
     def _as_first_timed(self, trial: Trial) -> Trial:

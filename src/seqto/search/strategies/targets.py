@@ -32,6 +32,7 @@ from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import squeeze
 from seqto.search.strategies.noise_model import Descent, NoiseModel, Schemes, is_static
 from seqto.selection import recommend
+from seqto.selection.racing import saw_all_samples
 from seqto.selection.recommend import FAST_SIZE, loss_curve
 
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
@@ -116,6 +117,7 @@ def _portable_plans(
     full = limit + unpriced_bytes(model, trials)
     good = any(
         t.is_portable
+        and saw_all_samples(t)
         and t.size_bytes <= full
         and recommend.clearly_faster(t)
         and recommend.loss_of(t) <= tolerance

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,19 @@ def test_picks_are_named_in_the_picture_and_tabled_below_it(browser: Any, tmp_pa
         assert row["given_up"] in table
     more = [row["title"] for row in report["picks"] if not row["shown"]]
     assert text(browser, "#more-picks summary") == f"More: {', '.join(more)}" if more else True
+
+
+def test_no_name_in_the_picture_lies_on_another(browser: Any, tmp_path: Path) -> None:
+    """A pick with the lowest loss near the right edge met the name of float, which lies beyond."""
+    show(browser, tmp_path, journal(strategy="frontier"))
+    for axis in ("size", "latency"):
+        Select(browser.find_element(By.ID, "axis-x")).select_by_value(axis)
+        named = "#front-chart .pick-label, #front-chart .float-label text"
+        boxes = [e.rect for e in browser.find_elements(By.CSS_SELECTOR, named)]
+        assert len(boxes) > 2
+        for a, b in itertools.combinations(boxes, 2):
+            apart = a["x"] + a["width"] <= b["x"] or b["x"] + b["width"] <= a["x"]
+            assert apart or abs(a["y"] - b["y"]) >= 10, (a, b)
 
 
 def test_a_click_pins_and_two_pins_are_compared(browser: Any, tmp_path: Path) -> None:

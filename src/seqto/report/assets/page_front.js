@@ -59,17 +59,30 @@ function frameOf(report, view, rows, metrics) {
 const inside = (value, [low, high]) => value >= low && value <= high;
 const held = (value, [low, high]) => Math.min(high, Math.max(low, value));
 
+const FLOAT_LABEL_UP = -16; // pixels from the float model's mark to its name
+const LABEL_LETTER = 6.6; // pixels that a letter of a name takes
+
+// Where the float model is marked: at the edge where it lies beyond the frame.
+function floatMark(report, x, y, frame) {
+  if (!report.baseline || x.float(report) === null || y.float(report) === null) return null;
+  const [fx, fy] = [x.float(report), y.float(report)];
+  const right = fx > frame.x[1];
+  const beyond = !inside(fx, frame.x) || !inside(fy, frame.y);
+  return {
+    x: held(fx, frame.x), y: held(fy, frame.y), anchor: right ? "end" : "middle",
+    text: beyond ? "float " + (right ? x.sayFloat(report) + " →" : "(beyond)") : "float",
+  };
+}
+
 function landmarks(report, view, rows, x, y, frame) {
   const marks = [];
   const still = { pointerEvents: "none" };
-  if (report.baseline && x.float(report) !== null && y.float(report) !== null) {
-    const [fx, fy] = [x.float(report), y.float(report)];
-    const beyond = !inside(fx, frame.x) || !inside(fy, frame.y);
-    // at the edge where it lies beyond
-    const place = [{ x: held(fx, frame.x), y: held(fy, frame.y) }];
-    const text = beyond ? "float " + (fx > frame.x[1] ? x.sayFloat(report) + " →" : "(beyond)") : "float";
+  const float = floatMark(report, x, y, frame);
+  if (float) {
+    const beyond = float.text !== "float";
+    const place = [{ x: float.x, y: float.y }];
     marks.push(Plot.dot(place, { x: "x", y: "y", symbol: "diamond", r: 7, fill: "currentColor", fillOpacity: beyond ? 0.55 : 1, ...still }));
-    marks.push(Plot.text(place, { x: "x", y: "y", text: () => text, dy: -16, textAnchor: beyond && fx > frame.x[1] ? "end" : "middle", fill: "currentColor", ...still }));
+    marks.push(Plot.text(place, { className: "float-label", x: "x", y: "y", text: () => float.text, dy: FLOAT_LABEL_UP, textAnchor: float.anchor, fill: "currentColor", ...still }));
   }
   const at = (number) => rows.filter((t) => t.number === number && inside(x.of(t), frame.x) && inside(y.of(t), frame.y));
   marks.push(
@@ -93,18 +106,25 @@ function landmarks(report, view, rows, x, y, frame) {
   return marks;
 }
 
-// Names of the picks beside their dots, moved down where two would lie on each other.
+// Names of the picks beside their dots, moved up where one would lie on another or on float's.
 function labelPicks(chart, report, rows, x, y, frame) {
   const svg = chart.tagName === "svg" ? chart : chart.querySelector("svg:last-of-type");
   const [across, up] = [chart.scale("x"), chart.scale("y")];
   const width = Number(svg.getAttribute("width"));
   const taken = [];
+  const float = floatMark(report, x, y, frame);
+  if (float) {
+    const [px, wide] = [across.apply(float.x), LABEL_LETTER * float.text.length];
+    const to = float.anchor === "end" ? px : px + wide / 2;
+    // Plot centres its texts on their line, names of picks stand on theirs
+    taken.push({ from: to - wide, to, level: up.apply(float.y) + FLOAT_LABEL_UP + 4 });
+  }
   for (const pick of report.picks.filter((p) => p.shown)) {
     const trial = rows.find((t) => t.number === pick.trial);
     if (!trial || !inside(x.of(trial), frame.x) || !inside(y.of(trial), frame.y)) continue;
     const [px, py] = [across.apply(x.of(trial)), up.apply(y.of(trial))];
     const title = width < 560 ? pick.title.split(", ")[0] : pick.title; // on a phone the first of its names
-    const wide = 6.6 * title.length;
+    const wide = LABEL_LETTER * title.length;
     const left = px + 14 + wide > width - 8;
     const from = left ? px - 14 - wide : px + 14;
     let level = py - 9;

@@ -7,6 +7,7 @@ gather   x ─ Conv ─ Gather ─ Gather ─ Conv ─▶ y
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+import nets
+import seqto
 from net_builder import Net
 from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
@@ -154,3 +157,26 @@ def test_a_search_sees_layers_read_what_was_moved() -> None:
     prepared = prepare(split())
     _, conv, add, _ = reading_origins(prepared.proto, prepared.layers)
     assert set(add.inputs) == {conv.output, prepared.layers[0].output}
+
+
+@dataclasses.dataclass
+class Look:
+    """Asks for nothing and remembers the layers of its space."""
+
+    needs: frozenset[seqto.Need] = frozenset()
+    layers: list[seqto.Layer] = dataclasses.field(default_factory=list)
+
+    def search(self, space: Any, *, seed: int) -> Any:
+        self.layers += space.layers
+        yield from ()
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_run_gives_its_strategy_such_layers(tmp_path: Path) -> None:
+    path = nets.save(gather(), tmp_path / "net.onnx")
+    samples = tmp_path / "samples.npz"
+    np.savez(samples, x=np.concatenate([feeds(i)["x"] for i in range(20)]))
+    look = Look()
+    sizes = {"data__calibration": 4, "data__evaluation": 5, "analysis__diagnose": False}
+    seqto.tune(path, data=samples, out=tmp_path / "o", strategy=look, **sizes)
+    assert look.layers[0].output in look.layers[1].inputs

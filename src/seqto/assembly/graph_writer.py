@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from seqto.assembly.kept_float import keep_float
 from seqto.model.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS
+from seqto.model.moved_data import passes_on, read_by
 from seqto.model.prepare import Prepared
 from seqto.records import Layer
 from seqto.schemes.integers import Floats
@@ -88,6 +89,15 @@ class GraphWriter:
         self._taken = {i.name for i in base.graph.input} | self._public
         self._taken |= {o for n in base.graph.node for o in n.output}
         self._stems: set[str] = set()
+        self._read_static = read_by(
+            self._given_nodes,
+            frozenset(
+                tensor
+                for layer in prepared.layers
+                if isinstance(schemes.get(layer.name), StaticInt)
+                for tensor in layer.inputs
+            ),
+        )
         self._float_outputs = {
             layer.inputs[0]
             for layer in prepared.layers
@@ -103,6 +113,7 @@ class GraphWriter:
             layer = self._layer_of.get(node.name)
             if layer is None:
                 self.write_float(node, None, None)
+                self._pass_on(node)
                 continue
             scheme = self._schemes.get(layer.name, FP32)
             if layer.storage or node.name == layer.table_reader:
@@ -282,6 +293,30 @@ class GraphWriter:
         self._float_name[output] = read.name
         self._producer_ranges[output] = scheme.ranges
         self._reads[(output, scheme.activation, scheme.ranges)] = read
+
+    def _pass_on(self, node: Any) -> None:
+        """Quantize what a node only moves by the scale of what it reads, where static layers read.
+
+        Its results are numbers of that grid, so that this changes none of them; ONNX Runtime runs
+        the node in integers only if all of its results are quantized.
+        """
+        source = node.input[0] if node.input else ""
+        ranges = self._producer_ranges.get(source)
+        outputs = set(node.output)
+        if ranges is None or not passes_on(node) or outputs & (self._public | {""}):
+            return
+        if not outputs & self._read_static:
+            return
+        for (name, activation, method), read in list(self._reads.items()):
+            if (name, method) != (source, ranges) or read.name != self.float_name(source):
+                continue
+            constants = (read.scale, read.zero, read.scale_value)
+            for output in node.output:
+                stem = self._stem(output)
+                moved = self._pair(output, stem, *constants, name=stem + "d")
+                self._float_name[output] = moved.name
+                self._producer_ranges[output] = ranges
+                self._reads[(output, activation, ranges)] = moved
 
     def _read(self, name: str, scheme: TensorScheme) -> DequantizedTensor:
         """Return a dequantized view of `name` in the reader's activation type."""

@@ -18,6 +18,7 @@ from seqto.errors import ConfigError, ModelError
 from seqto.model import files as model_files
 from seqto.model.float_session import element_counts
 from seqto.model.layers import OUTPUT_OP, branch_nodes, untyped_nodes
+from seqto.model.moved_data import reading_origins
 from seqto.record.events import (
     MENU,
     TREATMENT,
@@ -74,7 +75,7 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     sizes = _sizes(workspace, menu, roundable)
     known = take_knowledge(setup, study)  # before profiles are made
     space = Space(
-        layers=workspace.layers,
+        layers=reading_origins(workspace.prepared.proto, workspace.layers),
         menu=menu,
         default=default,
         bytes_of=sizes,
@@ -294,9 +295,8 @@ def _profiles(
         if (profile := study.runner.profile(nearest, scheme=scheme)) is not None:
             recorded[scheme] = profile
     feeds = workspace.feeds.first(CALIBRATION, 1)
-    return latency_table(
-        workspace.layers, menu, recorded, element_counts(workspace.prepared, feeds)
-    )
+    layers = reading_origins(workspace.prepared.proto, workspace.layers)
+    return latency_table(layers, menu, recorded, element_counts(workspace.prepared, feeds))
 
 
 def _variants(

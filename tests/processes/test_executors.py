@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from ready import ROWS, ready, reference_of
 from seqto.assembly.plan import Plan
 from seqto.execution import jobs
 from seqto.execution.executor import CANCELLED, run_all
+from seqto.execution.local import executor as local_executor
 from seqto.execution.local.child import Ticket
 from seqto.execution.local.executor import LocalExecutor
-from seqto.records import CALIBRATION, Failure
+from seqto.execution.local.pool import Pool
+from seqto.records import CALIBRATION, Failure, Json
 from seqto.tasks.classification import Classification
 from seqto.testing.executors import InlineExecutor
 
@@ -83,6 +86,44 @@ def test_memory_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
         assert {p.pid for p in psutil.Process().children()} == before
     assert found.outcome.peak_memory_bytes > 0
     assert found.outcome.load_ms > 0
+
+
+def test_processes_that_measure_memory_start_together_and_measure_one_after_the_other(
+    tmp_path: Path,
+) -> None:
+    steps: list[str] = []
+
+    class Watched(Pool):
+        def wait_until_ready(self) -> None:
+            steps.append("ready")
+            super().wait_until_ready()
+
+        def start(self) -> None:
+            steps.append("start")
+            super().start()
+
+        def map(self, jobs: Iterable[Json]) -> list[Ticket]:
+            steps.append("measure")
+            return super().map(jobs)
+
+        def close(self) -> None:
+            steps.append("close")
+            super().close()
+
+    with (
+        ready(tmp_path) as (setup, files, plan),
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.closing(LocalExecutor(setup, files, slots=2, timeout_s=60)) as executor,
+    ):
+        (saved,) = run_all(executor, [jobs.SaveModel(plan)])
+        before = {p.pid for p in psutil.Process().children()}
+        patch.setattr(local_executor, "Pool", Watched)
+        job = jobs.MeasureMemory(saved.outcome.files)
+        found = run_all(executor, [job, job, job], alone=True)
+        assert {p.pid for p in psutil.Process().children()} == before
+    both = ["start", "start", "ready", "ready", "measure", "measure", "close", "close"]
+    assert steps == [*both, "start", "ready", "measure", "close"]
+    assert all(done.outcome.peak_memory_bytes > 0 for done in found)
 
 
 class DyingPool:

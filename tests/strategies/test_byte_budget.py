@@ -12,7 +12,8 @@ from small_space import MENU, World
 
 from seqto.schemes.scheme import Scheme
 from seqto.search.strategies.byte_budget import squeeze
-from seqto.search.strategies.noise_model import Descent, fit
+from seqto.search.strategies.descent import Descent
+from seqto.search.strategies.noise_model import fit
 
 
 def model_of(world: World):  # type: ignore[no-untyped-def]

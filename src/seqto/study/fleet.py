@@ -146,8 +146,8 @@ class FleetClock:
     def baseline(self, float_plan: Plan | None) -> Latency | Failure:
         return self._joined({n: c.baseline(float_plan) for n, c in self._clocks.items()})
 
-    def footprint(self, plan: Plan | None) -> MemoryMeasured | Failure:
-        return self._first.footprint(plan)
+    def footprints(self, plans: Sequence[Plan | None]) -> list[MemoryMeasured | Failure]:
+        return self._first.footprints(plans)
 
     def _joined(self, by_device: Mapping[str, Latency | Failure]) -> Latency | Failure:
         for name, one in by_device.items():

@@ -349,7 +349,7 @@ class Study:
         if isinstance(outcome, Failure):
             self.note_failure(TIMING, outcome)
             return None
-        footprint = self.clock.footprint(self.runner.float_model.plan)
+        (footprint,) = self.clock.footprints([self.runner.float_model.plan])
         if isinstance(footprint, Failure):
             self.note_failure(FOOTPRINT, footprint)
             return outcome
@@ -357,19 +357,23 @@ class Study:
 
     def measure_footprints(self, keys: Sequence[str]) -> None:
         """Measure memory and time to load of timed trials, unless known or failed before."""
-        for key in keys:
-            trial = self.trials[key]
-            if trial.latency is None or self.state.has_failed(FOOTPRINT, key):
-                continue
-            if trial.latency.load_ms is not None:
-                continue
-            outcome = self.clock.footprint(trial.plan)
-            if isinstance(outcome, Failure):
-                self.note_failure(FOOTPRINT, outcome, plan_key=key)
-            else:
-                self.append(
-                    FootprintMeasured(trial.number, outcome.peak_memory_bytes, outcome.load_ms)
-                )
+        todo = [key for key in dict.fromkeys(keys) if self._lacks_footprint(key)]
+        size = self.clock.timing.group  # so many files at a time take room on the disk
+        for group in (todo[start : start + size] for start in range(0, len(todo), size)):
+            outcomes = self.clock.footprints([self.trials[key].plan for key in group])
+            for key, outcome in zip(group, outcomes, strict=True):
+                if isinstance(outcome, Failure):
+                    self.note_failure(FOOTPRINT, outcome, plan_key=key)
+                else:
+                    number = self.trials[key].number
+                    self.append(
+                        FootprintMeasured(number, outcome.peak_memory_bytes, outcome.load_ms)
+                    )
+
+    def _lacks_footprint(self, key: str) -> bool:
+        latency = self.trials[key].latency
+        known = latency is None or latency.load_ms is not None
+        return not known and not self.state.has_failed(FOOTPRINT, key)
 
     def is_settled(self, key: str) -> bool:
         """Return whether a trial was timed twice, in this or an earlier run, or cannot be timed."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from seqto.assembly.plan import Plan
 from seqto.execution.executor import Done, Executor, expect, run_all
-from seqto.execution.files import FileRef
 from seqto.execution.jobs import (
     MeasureMemory,
     MemoryMeasured,
@@ -60,21 +59,33 @@ class Clock:
             return [result]
         return [self._latency(result, i) for i in range(1, len(plans) + 1)]
 
-    def footprint(self, plan: Plan | None) -> MemoryMeasured | Failure:
-        """Measure memory and load time of a model in a process of its own; None: the given file."""
-        saved_files: Mapping[str, FileRef] = {}
-        if plan is not None:
-            # assembled elsewhere, so that the memory of that is not counted
-            (done,) = run_all(self._executor, [SaveModel(plan)])
-            saved = expect(done, ModelSaved)
-            if isinstance(saved, Failure):
-                return saved
-            saved_files = saved.files
-        job = MeasureMemory(saved_files, threads=self.timing.threads)
-        (done,) = run_all(self._executor, [job], alone=True)
-        for file in saved_files.values():
-            self._executor.files.discard(file)
-        return expect(done, MemoryMeasured)
+    def footprints(self, plans: Sequence[Plan | None]) -> list[MemoryMeasured | Failure]:
+        """Measure memory and load time of models, each in a process of its own.
+
+        None: the file as it was given.
+        """
+        # assembled elsewhere, so that the memory of that is not counted
+        assembled = [plan for plan in plans if plan is not None]
+        saved = [
+            expect(done, ModelSaved)
+            for done in run_all(self._executor, [SaveModel(plan) for plan in assembled])
+        ]
+        by_key = {plan.key: one for plan, one in zip(assembled, saved, strict=True)}
+        models = [ModelSaved({}) if plan is None else by_key[plan.key] for plan in plans]
+        jobs = [
+            MeasureMemory(model.files, threads=self.timing.threads)
+            for model in models
+            if isinstance(model, ModelSaved)
+        ]
+        measured = iter(run_all(self._executor, jobs, alone=True))
+        outcomes = [
+            model if isinstance(model, Failure) else expect(next(measured), MemoryMeasured)
+            for model in models
+        ]
+        for one in by_key.values():
+            for file in one.files.values() if isinstance(one, ModelSaved) else ():
+                self._executor.files.discard(file)
+        return outcomes
 
     def baseline(self, float_plan: Plan | None) -> Latency | Failure:
         result = self._interleaved([], float_plan)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -70,7 +72,7 @@ class LocalExecutor:
     def wait(self, timeout_s: float | None = None) -> list[Done]:
         self._feed()
         if not self._finished and not self._running and self._queue:
-            self._finished.append(self._run_fresh(self._queue.popleft()))
+            self._run_fresh()
         repeated = True
         while repeated and not self._finished:
             repeated = False
@@ -131,14 +133,24 @@ class LocalExecutor:
             self._running[ticket.number] = (first.handle, ticket)
             self._is_alone = first.alone
 
-    def _run_fresh(self, queued: _Queued) -> Done:
-        """Run a job in a process that has done nothing else; nothing else runs meanwhile."""
-        pool = self._new_pool(1)
-        try:
-            (ticket,) = pool.map([job_to_json(queued.job)])
-        finally:
-            pool.close()
-        return _done(queued.handle, ticket)
+    def _run_fresh(self) -> None:
+        """Run the jobs at the head of the queue in processes that have done nothing else.
+
+        Most of their seconds are the start of Python: as many as there are slots start at the same
+        time, and when all are ready the jobs run one after the other, nothing else beside them.
+        """
+        fresh = itertools.takewhile(lambda queued: _needs_fresh_process(queued.job), self._queue)
+        wave = list(itertools.islice(fresh, self.slots))
+        with contextlib.ExitStack() as stack:
+            pools = [stack.enter_context(self._new_pool(1)) for _ in wave]
+            for pool in pools:
+                pool.start()
+            for pool in pools:
+                pool.wait_until_ready()
+            for queued, pool in zip(wave, pools, strict=True):
+                (ticket,) = pool.map([job_to_json(queued.job)])
+                self._queue.popleft()
+                self._finished.append(_done(queued.handle, ticket))
 
 
 def _needs_fresh_process(job: Job) -> bool:

@@ -84,6 +84,20 @@ class Pool:
         self._dispatch()
         return ticket
 
+    def start(self) -> None:
+        """Start all workers, without waiting for them."""
+        while len(self._workers) < self.size:
+            self._add_worker()
+
+    def wait_until_ready(self) -> None:
+        """Wait for the workers that were started; jobs begin at once then."""
+        self._extend_deadlines(time.monotonic() - self._left_at)
+        try:
+            while any(not worker.ready for worker in self._workers):
+                self._poll(TICK_S)
+        finally:
+            self._left_at = time.monotonic()
+
     def stop(self, ticket: Ticket) -> None:
         """Ask a job to end early: its handler sees `channel.stopped` and returns what it has."""
         ticket.stopping = True
@@ -171,14 +185,17 @@ class Pool:
             if ticket.stopping:
                 self._send(worker, "stop")
         while starting < len(self._queue) and len(self._workers) < self.size:
-            if self._scratch is None:
-                self._scratch = TemporaryFolder.make(SCRATCH)
-            worker = self._start(self._scratch.folder)
-            self._workers.append(worker)
-            self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)
-            self._selector.register(worker.output_fd, selectors.EVENT_READ, worker)
-            self._send(worker, "setup", self._setup)
+            self._add_worker()
             starting += 1
+
+    def _add_worker(self) -> None:
+        if self._scratch is None:
+            self._scratch = TemporaryFolder.make(SCRATCH)
+        worker = self._start(self._scratch.folder)
+        self._workers.append(worker)
+        self._selector.register(worker.wire.socket, selectors.EVENT_READ, worker)
+        self._selector.register(worker.output_fd, selectors.EVENT_READ, worker)
+        self._send(worker, "setup", self._setup)
 
     def _start(self, temporary: Path) -> Child:
         try:

@@ -43,6 +43,7 @@ from seqto.search.prior import Prior
 from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.closing_plans import CLOSING_ROUNDS, bisect_picks
 from seqto.search.strategies.culprits import culprits, without
+from seqto.search.strategies.descent import Descent
 from seqto.search.strategies.front_points import (
     clamp_damage,
     harmless_damage,
@@ -52,14 +53,9 @@ from seqto.search.strategies.front_points import (
     spread_points,
 )
 from seqto.search.strategies.goal_plans import goal_plans, is_planned_for, region_of
-from seqto.search.strategies.latency_fit import lowest_ratio, with_fitted_latency
+from seqto.search.strategies.latency_fit import lowest_ratios, with_fitted_latency
 from seqto.search.strategies.neighbours import neighbours
-from seqto.search.strategies.noise_model import (
-    Descent,
-    NoiseModel,
-    Schemes,
-    fit,
-)
+from seqto.search.strategies.noise_model import NoiseModel, Schemes, fit
 from seqto.search.strategies.probing import probe
 from seqto.search.strategies.size_plans import Named, gap_limits, int8_limit, plans_within
 from seqto.search.strategies.targets import (
@@ -195,11 +191,12 @@ class Frontier:
         first = {plan.key: (plan, note) for plan, note in reversed(plans)}
         fresh = [first[k] for k in dict.fromkeys(p.key for p, _ in plans) if k not in known]
         for batch in even_parts(fresh, self.ask):
+            asked_plans = tuple(p for p, _ in batch)
             asked = Ask(
-                tuple(p for p, _ in batch),
+                asked_plans,
                 tuple(n for _, n in batch),
                 latency=need_timing(self.objectives),
-                not_below=tuple(lowest_ratio(model, known.values(), p) for p, _ in batch),
+                not_below=lowest_ratios(model, known.values(), asked_plans),
             )
             trials = yield asked
             known.update({t.plan.key: t for t in trials})
@@ -275,7 +272,7 @@ class Frontier:
         unique = {p.key: p for p in plans if p.key not in known}
         fresh = list(unique.values())
         floor = harmless_damage(known.values())
-        prices = [clamp_damage(model.prices(scheme_by_layer(model.space, p)), floor) for p in fresh]
+        prices = [clamp_damage(model.prices_of(p), floor) for p in fresh]
         limit = hopeless_damage(known.values())
         useful = [i for i, p in enumerate(prices) if p[0] <= limit] or list(range(len(fresh)))
         useful = self._near_goal(model, useful, prices, known)

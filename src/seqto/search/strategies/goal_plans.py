@@ -18,8 +18,9 @@ from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.search.space import Space
 from seqto.search.strategies.byte_budget import squeeze
+from seqto.search.strategies.descent import Descent
 from seqto.search.strategies.latency_fit import float_ms
-from seqto.search.strategies.noise_model import Descent, NoiseModel, Prices, Schemes
+from seqto.search.strategies.noise_model import NoiseModel, Prices, Schemes
 from seqto.search.strategies.targets import (
     damage_allowed,
     float_plan,

@@ -39,27 +39,30 @@ def float_ms(space: Space) -> float:
     return sum(space.latency_of.get((x.name, FP32), 0.0) for x in space.layers)
 
 
-def lowest_ratio(model: NoiseModel | None, trials: Iterable[Trial], plan: Plan) -> float | None:
-    """Return the ratio to float's time that a plan will not undercut, with 97.5 % confidence.
+def lowest_ratios(
+    model: NoiseModel | None, trials: Iterable[Trial], plans: Sequence[Plan]
+) -> tuple[float | None, ...]:
+    """Return the ratio to float's time that each plan will not undercut, with 97.5 % confidence.
 
     How far predictions are off is taken from the trials that were timed; None where nothing is
     known. `model` has the times that were fitted to them.
     """
-    if model is None or float_ms(model.space) <= 0 or not _is_priced(model.space, plan):
-        return None
+    unknown = (None,) * len(plans)
+    if model is None or float_ms(model.space) <= 0:
+        return unknown
+    whole = float_ms(model.space)
     errors = [
-        t.latency.ratio - _predicted(model, t.plan)
+        t.latency.ratio - model.prices_of(t.plan)[2] / whole
         for t in trials
         if t.latency is not None and _is_priced(model.space, t.plan)
     ]
     if len(errors) < LEAST_TIMED:
-        return None
+        return unknown
     error = max(RATIO_ERROR, float(np.sqrt(np.mean(np.square(errors)))))
-    return _predicted(model, plan) - 1.96 * error
-
-
-def _predicted(model: NoiseModel, plan: Plan) -> float:
-    return model.prices(scheme_by_layer(model.space, plan))[2] / float_ms(model.space)
+    return tuple(
+        model.prices_of(plan)[2] / whole - 1.96 * error if _is_priced(model.space, plan) else None
+        for plan in plans
+    )
 
 
 def with_fitted_latency(model: NoiseModel, trials: Iterable[Trial]) -> NoiseModel:

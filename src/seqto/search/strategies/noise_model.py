@@ -16,33 +16,46 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.assembly.plan import Plan
 from seqto.model.layers import OUTPUT_OP
 from seqto.records import Layer
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.static_int import StaticInt
 from seqto.schemes.types import P8, S7, S8, U8, Arithmetic
 from seqto.schemes.weight_only import WeightOnly
-from seqto.search.space import Space
+from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.derived_noise import derived_noise, is_derived
 
 PAIR_BYTES = 90  # Q and DQ nodes with their scale and zero point
-
-
-SWEEPS = 10  # of coordinate descent; it stands still long before
-
-
-REGION = 24  # layers in the longest stretch that is flipped as a whole
 
 
 Prices = tuple[float, float, float]  # noise, bytes, milliseconds
 
 
 Schemes = dict[str, Scheme]  # layer → scheme, of every layer
+
+
+class TensorPrice(NamedTuple):
+    """The prices of a tensor, and the layers around it."""
+
+    noise: float
+    change_ms: float
+    maker: str | None
+    readers: tuple[str, ...]
+
+
+class Choice(NamedTuple):
+    """One choice of a layer: its prices, whatever the neighbours are."""
+
+    scheme: Scheme
+    prices: Prices
+    static: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +67,54 @@ class NoiseModel:
     weight: Mapping[tuple[str, Scheme], float]  # weight noise and kernel excess
     readers: Mapping[str, tuple[str, ...]]
     producer: Mapping[str, str]
+    # tables of the above, since a search prices plans by the hundred thousand
+    choices: Mapping[str, tuple[Choice, ...]] = field(init=False, repr=False, compare=False)
+    tensors: Mapping[str, TensorPrice] = field(init=False, repr=False, compare=False)
+    _own: dict[str, dict[Scheme, Prices]] = field(init=False, repr=False, compare=False)
+    _known: dict[str, Prices] = field(init=False, repr=False, compare=False)  # by a plan's key
+
+    def __post_init__(self) -> None:
+        choices = {
+            name: tuple(Choice(s, self._looked_up(name, s), is_static(s)) for s in menu)
+            for name, menu in self.space.menu.items()
+        }
+        tensors = {
+            name: TensorPrice(
+                noise,
+                self.space.boundary_ms.get(name, 0.0),
+                self.producer.get(name),
+                self.readers.get(name, ()),
+            )
+            for name, noise in self.tensor.items()
+        }
+        own = {name: {c.scheme: c.prices for c in menu} for name, menu in choices.items()}
+        tables = {"choices": choices, "tensors": tensors, "_own": own, "_known": {}}
+        for name, table in tables.items():
+            object.__setattr__(self, name, table)
 
     def prices(self, plan: Mapping[str, Scheme]) -> Prices:
         """Return (noise, bytes, ms) of a whole plan."""
         noise = size = time = 0.0
+        static: dict[str, bool] = {}
         for name, scheme in plan.items():
             own = self.own(name, scheme)
             noise, size, time = noise + own[0], size + own[1], time + own[2]
-        for tensor in self.tensor:
-            own = self.tensor_prices(tensor, plan)
-            noise, size, time = noise + own[0], size + own[1], time + own[2]
+            static[name] = is_static(scheme)
+        for tensor in self.tensors.values():
+            written = tensor.maker is not None and static[tensor.maker]
+            reading = [static[reader] for reader in tensor.readers]
+            if written or True in reading:
+                changes = int(not written) + int(written and False in reading)
+                noise, size = noise + tensor.noise, size + PAIR_BYTES
+                time += tensor.change_ms * changes
         return noise, size, time
+
+    def prices_of(self, plan: Plan) -> Prices:
+        """Return the prices of a plan by which a model is made; they are kept."""
+        known = self._known.get(plan.key)
+        if known is None:
+            known = self._known[plan.key] = self.prices(scheme_by_layer(self.space, plan))
+        return known
 
     def swap(self, plan: Schemes, layer: Layer, scheme: Scheme) -> Prices:
         """Return how much noise, bytes and ms grow when one layer changes; the plan stays."""
@@ -77,13 +127,17 @@ class NoiseModel:
 
     def _local(self, plan: Mapping[str, Scheme], layer: Layer) -> Prices:
         noise, size, time = self.own(layer.name, plan[layer.name])
-        for tensor in {*layer.inputs, layer.output}:
+        for tensor in dict.fromkeys((*layer.inputs, layer.output)):
             own = self.tensor_prices(tensor, plan)
             noise, size, time = noise + own[0], size + own[1], time + own[2]
         return noise, size, time
 
     def own(self, name: str, scheme: Scheme) -> Prices:
         """Return the prices of a scheme that do not depend on the layer's neighbours."""
+        known = self._own.get(name, {}).get(scheme)
+        return self._looked_up(name, scheme) if known is None else known
+
+    def _looked_up(self, name: str, scheme: Scheme) -> Prices:
         return (
             self.weight.get((name, scheme), 0.0),
             float(self.space.bytes_of.get((name, scheme), 0)),
@@ -110,129 +164,6 @@ class NoiseModel:
         maker = self.producer.get(tensor)
         written_static = maker is not None and is_static(plan[maker])
         return written_static, [is_static(plan[r]) for r in self.readers.get(tensor, ())]
-
-
-class Descent:
-    """Plans of least noise + byte_price·bytes + ms_price·ms, by layers and by regions.
-
-    What a tensor costs depends on which layers around it are static, and on nothing else: a swap
-    that leaves a layer static, or float, changes the layer's own cost alone.
-    """
-
-    def __init__(self, model: NoiseModel, byte_price: float, ms_price: float) -> None:
-        self.model = model
-        self.rates = (1.0, byte_price, ms_price)
-        space = model.space
-        self.has_static = any(is_static(s) for menu in space.menu.values() for s in menu)
-        self.touches = {x.name: tuple({*x.inputs, x.output}) for x in space.layers}
-        self.static = {s: is_static(s) for menu in space.menu.values() for s in menu}
-        self.own = {
-            (name, scheme): self._cost(model.own(name, scheme))
-            for name, schemes in space.menu.items()
-            for scheme in schemes
-        }
-        # of a tensor: what it costs as integers, what each change of its layout adds, who makes
-        # it and who reads it
-        self._tensors = {
-            t: (
-                noise + byte_price * PAIR_BYTES,
-                ms_price * space.boundary_ms.get(t, 0.0),
-                model.producer.get(t),
-                model.readers.get(t, ()),
-            )
-            for t, noise in model.tensor.items()
-        }
-
-    def _cost(self, prices: Prices) -> float:
-        return sum(rate * price for rate, price in zip(self.rates, prices, strict=True))
-
-    def _around(self, name: str, flags: Mapping[str, bool]) -> float:
-        """Return the cost of the tensors around a layer; `flags`: which layers are static."""
-        total = 0.0
-        for tensor in self.touches[name]:
-            base, change, maker, readers = self._tensors[tensor]
-            written_static = maker is not None and flags[maker]
-            static = other = False
-            for reader in readers:
-                if flags[reader]:
-                    static = True
-                else:
-                    other = True
-            if written_static:
-                total += base + change if other else base
-            elif static:
-                total += base + change
-        return total
-
-    def _flip(self, name: str, flags: dict[str, bool]) -> float:
-        """Make a static layer float or the reverse; by how much the tensors' cost grew."""
-        before = self._around(name, flags)
-        flags[name] = not flags[name]
-        return self._around(name, flags) - before
-
-    def best_plan(self, start: Mapping[str, Scheme]) -> Schemes:
-        plan = dict(start)
-        for scheme in plan.values():
-            self.static.setdefault(scheme, is_static(scheme))
-        flags = {name: self.static[scheme] for name, scheme in plan.items()}
-        for _ in range(SWEEPS):
-            if not self._sweep(plan, flags) and not self._flip_region(plan, flags):
-                break
-        return plan
-
-    def _sweep(self, plan: Schemes, flags: dict[str, bool]) -> bool:
-        changed = False
-        for name in self.touches:
-            now, best, gain = plan[name], plan[name], -1e-15
-            flipped: float | None = None  # what turning the layer costs around it
-            for scheme in self.model.space.menu[name]:
-                delta = self.own[name, scheme] - self._own(name, now)
-                if self.static[scheme] != flags[name]:
-                    if flipped is None:
-                        flipped = self._flip(name, flags)
-                        flags[name] = not flags[name]
-                    delta += flipped
-                if delta < gain:
-                    best, gain = scheme, delta
-            plan[name] = best
-            flags[name] = self.static[best]
-            changed = changed or best != now
-        return changed
-
-    def _own(self, name: str, scheme: Scheme) -> float:
-        cost = self.own.get((name, scheme))
-        return self._cost(self.model.own(name, scheme)) if cost is None else cost
-
-    def _flip_region(self, plan: Schemes, flags: dict[str, bool]) -> bool:
-        """Turn the contiguous stretch that gains most to float or to static, if any gains."""
-        if not self.has_static:
-            return False
-        names = list(self.touches)
-        best_gain, best_end = -1e-12, (0, 0, False)
-        for static in (False, True):
-            choice = {n: self._best_of_kind(n, static=static) for n in names}
-            own = {
-                n: 0.0 if s is None else self.own[n, s] - self._own(n, plan[n])
-                for n, s in choice.items()
-            }
-            for first in range(len(names)):
-                trial, total = dict(flags), 0.0
-                for last in range(first, min(first + REGION, len(names))):
-                    name = names[last]
-                    if choice[name] is not None and trial[name] != static:
-                        total += own[name] + self._flip(name, trial)
-                    if total < best_gain:
-                        best_gain, best_end = total, (first, last + 1, static)
-        first, stop, static = best_end
-        for name in names[first:stop]:
-            scheme = self._best_of_kind(name, static=static)
-            if scheme is not None and flags[name] != static:
-                plan[name], flags[name] = scheme, static
-        return stop > first
-
-    def _best_of_kind(self, name: str, *, static: bool) -> Scheme | None:
-        options = [s for s in self.model.space.menu[name] if self.static[s] == static]
-        return min(options, key=lambda s: self.own[(name, s)], default=None)
 
 
 def is_static(scheme: Scheme) -> bool:

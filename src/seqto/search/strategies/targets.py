@@ -28,9 +28,10 @@ from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION
 from seqto.search.choices import type_may_saturate
-from seqto.search.space import Space, scheme_by_layer
+from seqto.search.space import Space
 from seqto.search.strategies.byte_budget import squeeze
-from seqto.search.strategies.noise_model import Descent, NoiseModel, Schemes, is_static
+from seqto.search.strategies.descent import Descent
+from seqto.search.strategies.noise_model import NoiseModel, Schemes, is_static
 from seqto.selection import recommend
 from seqto.selection.racing import saw_all_samples
 from seqto.selection.recommend import FAST_SIZE, loss_curve
@@ -192,7 +193,7 @@ def optimism(model: NoiseModel, trials: Sequence[Trial], damage: float) -> float
     """Return measured over predicted damage, the median of trials whose damage is nearest."""
     gaps = []
     for trial in trials:
-        noise = model.prices(scheme_by_layer(model.space, trial.plan))[0]
+        noise = model.prices_of(trial.plan)[0]
         if noise > 0 and damage_of(trial) > 0:
             off = math.log(damage_of(trial) / noise)
             gaps.append((abs(math.log(damage_of(trial) / damage)), off))
@@ -267,7 +268,7 @@ def byte_limit(space: Space, known: Mapping[str, Trial]) -> float:
 
 def unpriced_bytes(model: NoiseModel, measured: Sequence[Trial]) -> float:
     """Return the bytes that prices leave out (nodes, names: the same for all plans), by trials."""
-    gaps = [t.size_bytes - model.prices(scheme_by_layer(model.space, t.plan))[1] for t in measured]
+    gaps = [t.size_bytes - model.prices_of(t.plan)[1] for t in measured]
     return float(np.median(gaps))
 
 

@@ -289,3 +289,16 @@ def test_slow_plans_are_submitted_first_and_keep_their_numbers(tmp_path: Path) -
     ran = [job.plan for job in script.executor.jobs if isinstance(job, jobs.Evaluate)]
     assert ran == [PLANS[2], PLANS[3], PLANS[0], PLANS[1]]
     assert found == {plan.key: number for number, plan in enumerate(PLANS)}
+
+
+def test_what_took_longest_is_measured_first_on_the_report_split(tmp_path: Path) -> None:
+    made, script = runner(tmp_path)
+    made.baseline()
+    script.outcomes = {plan.key: measured(0) for plan in PLANS}
+    seconds = (1.0, 3.0, 2.0)
+    trials = [
+        Trial(i, plan, 1, seconds=s)
+        for i, (plan, s) in enumerate(zip(PLANS, seconds, strict=False))
+    ]
+    confirmed = [trial.number for trial, _, _ in made.confirm(trials)]
+    assert confirmed == [1, 2, 0], "so the workers end at about the same time"

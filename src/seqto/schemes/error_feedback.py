@@ -62,15 +62,17 @@ def factor(gram: Doubles, damping: float) -> Factor:
     from scipy.linalg.lapack import dpotrf, dtrtri
 
     diagonal = np.diag(gram)
-    dead = diagonal <= 0
-    matrix = gram + np.diag(np.where(dead, 1.0, 0.0))
-    matrix += np.eye(len(gram)) * damping * float(np.mean(np.diag(matrix)))
-    order = np.argsort(-np.diag(matrix), kind="stable")
+    diagonal = diagonal + np.where(diagonal <= 0, 1.0, 0.0)
+    diagonal = diagonal + damping * float(np.mean(diagonal))
+    order = np.argsort(-diagonal, kind="stable")
     backwards = order[::-1]
-    lower, failed = dpotrf(matrix[np.ix_(backwards, backwards)], lower=1, clean=1)
+    # a copy, in the order that LAPACK reads
+    matrix = np.asfortranarray(gram[np.ix_(backwards, backwards)])
+    np.fill_diagonal(matrix, diagonal[backwards])
+    lower, failed = dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
     if failed:
         raise np.linalg.LinAlgError("the damped Gram matrix is not positive definite")
-    inverse, _ = dtrtri(lower, lower=1)
+    inverse, _ = dtrtri(lower, lower=1, overwrite_c=1)
     return Factor(order, np.ascontiguousarray(inverse[::-1, ::-1]))
 
 

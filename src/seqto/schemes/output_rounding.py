@@ -21,7 +21,7 @@ from seqto.schemes.error_feedback import (
     TRIAL_ROWS,
     Doubles,
     Factor,
-    best_damping,
+    JudgedGrid,
     factor,
     output_error,
     round_columns,
@@ -68,31 +68,37 @@ class Rounder:
 
         Types share all factors.
         """
-        multiples = {to: self._multiples(to) for to in types if to.multiples}
-        plain = self._channels(tuple(to for to in types if not to.multiples))
-        return {to: (multiples | plain)[to] for to in types}
+        channels = {to: self._channel_grid(to) for to in types if not to.multiples}
+        multiples = {
+            to: search_grid(self._rows, np.diag(self._grams[2]), size=to.multiples)
+            for to in types
+            if to.multiples
+        }
+        by_damping: dict[float | None, list[IntType]] = {}
+        for to, damping in self._best_dampings(channels, multiples).items():
+            by_damping.setdefault(damping, []).append(to)
+        rounded: dict[IntType, Quantized] = {}
+        for damping, alike in by_damping.items():
+            passed = None if damping is None else factor(self._grams[2], damping)
+            rounded |= self._channels({to: channels[to] for to in alike if to in channels}, passed)
+            for to in alike:
+                if to in multiples:
+                    rounded[to] = self._multiples(to, multiples[to], passed)
+        return {to: rounded[to] for to in types}
 
-    def _multiples(self, to: IntType) -> Quantized:
+    def _multiples(self, to: IntType, grid: MultipleGrid, passed: Factor | None) -> Quantized:
         """Return four bits with multipliers.
 
         The scale of each row is fitted to what was rounded.
         """
         total = self._grams[2]
-        grid = search_grid(self._rows, np.diag(total), size=to.multiples)
-        damping = best_damping(self._rows, grid, np.stack(self._grams[:2]), DAMPINGS)
-        passed = None if damping is None else factor(total, damping)
-        data = self._passed_on(grid, passed)
+        data = _passed_on(self._rows, grid, passed)
         refitted = grid.with_scale(self._fitted_scale(data, grid.scale))
-        again = self._passed_on(refitted, passed)
+        again = _passed_on(self._rows, refitted, passed)
         rows = [(data, grid), (data, refitted), (again, refitted)]
         errors = [output_error(self._rows - g.restored(d), total) for d, g in rows]
         data, grid = rows[int(np.argmin(errors))]
         return self._quantized(to, data, grid.scale)
-
-    def _passed_on(self, grid: MultipleGrid, passed: Factor | None) -> Doubles:
-        if passed is None:
-            return grid.nearest(self._rows)
-        return round_columns(self._rows, passed, grid)
 
     def _fitted_scale(self, data: Doubles, scale: Doubles) -> Doubles:
         """Return the scale of each row that leaves its integers the least output error."""
@@ -106,53 +112,59 @@ class Rounder:
         fitted: Doubles = held.astype(np.float32).astype(np.float64)
         return fitted
 
-    def _channels(self, types: Sequence[IntType]) -> dict[IntType, Quantized]:
-        if not types:
-            return {}
+    def _channel_grid(self, to: IntType) -> ChannelGrid:
+        low, high = to.symmetric_low, to.symmetric_high
+        paired = to.pair_limit is not None
+        pairs = self._pairs if paired else None
         importance = np.diag(self._grams[2])
-        grids = {}
-        for to in types:
-            low, high = to.symmetric_low, to.symmetric_high
-            paired = to.pair_limit is not None
-            pairs = self._pairs if paired else None
-            scale = best_scales(self._rows, importance, low=low, high=high, pairs=pairs)
-            grids[to] = ChannelGrid.uniform(scale, low, high, paired=paired, pairs=self._pairs)
-        by_damping: dict[float | None, list[IntType]] = {}
-        for to, damping in self._best_dampings(grids).items():
-            by_damping.setdefault(damping, []).append(to)
-        rounded: dict[IntType, Quantized] = {}
-        for damping, alike in by_damping.items():
-            whole = ChannelGrid.stacked([grids[t] for t in alike])
-            data = self._rounded(np.tile(self._rows, (len(alike), 1)), whole, damping, half=2)
-            for to, integers in zip(alike, np.split(data, len(alike)), strict=True):
-                rounded[to] = self._quantized(to, integers, grids[to].scale)
-        return {to: rounded[to] for to in types}
+        scale = best_scales(self._rows, importance, low=low, high=high, pairs=pairs)
+        return ChannelGrid.uniform(scale, low, high, paired=paired, pairs=self._pairs)
+
+    def _channels(
+        self, grids: Mapping[IntType, ChannelGrid], passed: Factor | None
+    ) -> dict[IntType, Quantized]:
+        """Round to several types at the same time."""
+        if not grids:
+            return {}
+        rows = np.tile(self._rows, (len(grids), 1))
+        data = _passed_on(rows, ChannelGrid.stacked(list(grids.values())), passed)
+        return {
+            to: self._quantized(to, integers, grids[to].scale)
+            for to, integers in zip(grids, np.split(data, len(grids)), strict=True)
+        }
 
     def _quantized(self, to: IntType, data: Doubles, scale: Doubles) -> Quantized:
         integers = np.moveaxis(data.astype(to.dtype).reshape(self._moved.shape), 0, self._axis)
         zero = np.zeros(len(scale), dtype=to.dtype)
         return Quantized(np.ascontiguousarray(integers), scale.astype(np.float32), zero, self._axis)
 
-    def _rounded(
-        self, rows: Doubles, grid: ChannelGrid, damping: float | None, *, half: int
-    ) -> Doubles:
-        if damping is None:
-            return grid.nearest(rows)
-        return round_columns(rows, factor(self._grams[half], damping), grid)
-
-    def _best_dampings(self, grids: Mapping[IntType, ChannelGrid]) -> dict[IntType, float | None]:
+    def _best_dampings(
+        self, channels: Mapping[IntType, ChannelGrid], multiples: Mapping[IntType, MultipleGrid]
+    ) -> dict[IntType, float | None]:
         """Round some rows by one half of the samples, judge by the other; None: nearest wins."""
         count = len(self._rows)
-        chosen = np.linspace(0, count - 1, min(TRIAL_ROWS, count)).astype(int)
-        some = np.tile(self._rows[chosen], (len(grids), 1))
-        grid = ChannelGrid.stacked([g.some(chosen) for g in grids.values()])
-        error: dict[IntType, dict[float | None, float]] = {to: {} for to in grids}
+        chosen = np.linspace(0, count - 1, min(TRIAL_ROWS, count)).astype(np.int64)
+        some = self._rows[chosen]
+        # the factor of a damping is made once, and serves all grids
+        small: list[tuple[list[IntType], Doubles, JudgedGrid]] = [
+            ([to], some, grid.some(chosen)) for to, grid in multiples.items()
+        ]
+        if channels:
+            stacked = ChannelGrid.stacked([grid.some(chosen) for grid in channels.values()])
+            small.append((list(channels), np.tile(some, (len(channels), 1)), stacked))
+        error: dict[IntType, dict[float | None, float]] = {to: {} for to in (*multiples, *channels)}
         for damping in (None, *DAMPINGS):
-            data = self._rounded(some, grid, damping, half=0)
-            gaps = np.split(some - data * grid.scale[:, None], len(grids))
-            for to, gap in zip(grids, gaps, strict=True):
-                error[to][damping] = output_error(gap, self._grams[1])
+            passed = None if damping is None else factor(self._grams[0], damping)
+            for types, rows, grid in small:
+                gap = rows - grid.restored(_passed_on(rows, grid, passed))
+                for to, own in zip(types, np.split(gap, len(types)), strict=True):
+                    error[to][damping] = output_error(own, self._grams[1])
         return {to: min(by, key=by.__getitem__) for to, by in error.items()}
+
+
+def _passed_on(rows: Doubles, grid: JudgedGrid, passed: Factor | None) -> Doubles:
+    """Return rows rounded with the errors passed on; None: to the nearest."""
+    return grid.nearest(rows) if passed is None else round_columns(rows, passed, grid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +197,10 @@ class ChannelGrid:
         data = np.clip(scaled, self.low[:, None], self.high[:, None])
         data[self.paired] = limit_pairs(data[self.paired], *self.pairs)
         return data
+
+    def restored(self, data: Doubles) -> Doubles:
+        values: Doubles = data * self.scale[:, None]
+        return values
 
     def column(self, values: Doubles, index: int, data: Doubles) -> tuple[Doubles, Doubles]:
         low, high = self.low, self.high

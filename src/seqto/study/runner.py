@@ -235,7 +235,8 @@ class PlanRunner:
             return
         reference = self.float_model.reference(split)
         running: dict[Handle, Trial] = {}
-        for trial in trials:
+        # the longest first, as in the search: so the workers end at about the same time
+        for trial in sorted(trials, key=lambda t: -t.seconds):
             job = Evaluate(
                 trial.plan,
                 split,

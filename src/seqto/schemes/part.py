@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.calibration.statistics import RowReads
 from seqto.errors import PlanError
 from seqto.model.graph import attribute
 from seqto.records import Layer
@@ -44,6 +45,9 @@ class Constants(Protocol):
     def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None: ...
 
     def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None: ...
+
+    # rows of a table that calibration reads; None where that is not known
+    def row_reads(self, layer: Layer) -> RowReads | None: ...
 
     def channel_axis(self, layer: Layer) -> int: ...
 

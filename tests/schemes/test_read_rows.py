@@ -145,3 +145,11 @@ def test_it_is_offered_where_reads_are_known() -> None:
 def test_a_code_that_has_no_blocks_is_refused() -> None:
     with pytest.raises(PlanError, match="in blocks"):
         Scheme.parse("weight-s8-channel-read8")
+
+
+@pytest.mark.parametrize(
+    "code", ["weight-s5-block32-read8", "weight-s4-block32-round-output-read8"]
+)
+def test_rows_of_other_integers_are_refused(code: str) -> None:
+    with pytest.raises(PlanError, match="in blocks"):
+        Scheme.parse(code)

@@ -1,7 +1,7 @@
 """n-bit: integer weights that stay integers in memory, multiplied by the runtime's n-bit kernel.
 
 DequantizeLinear → MatMul, by column (eight bits; five and six are stored in two tensors and become
-eight at load) or in blocks (four bits, opset 21): ONNX Runtime loads it as MatMulNBits. Its kernel
+eight at load) or in blocks (six bits and less, opset 21): ONNX Runtime loads it as MatMulNBits. Its kernel
 quantizes the input too, to int8 with a scale for each row and block, so that an answer does not
 depend on what else is in the batch. With a level the node is written as MatMulNBits itself, which
 only ONNX Runtime has: level 0 multiplies in float32, level 4 in int8 (onnxruntime#29849: that can
@@ -57,6 +57,7 @@ CONTRIB_DOMAIN = "com.microsoft"
 
 
 BY_COLUMN = (S8, S6, S5)  # weights with one scale a column; the kernel has eight bits of all
+IN_BLOCKS = (S6, S5, S4, U4)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -79,8 +80,9 @@ class NBit(Coded):
         level = () if self.level is None else (f"level{self.level}",)
         object.__setattr__(self, "code", "-".join((self.kind, *words[:2], *level, *words[2:])))
         check_weight(self.code, self.weight, True, self.rounding, self.block)
-        if self.weight not in (*BY_COLUMN, S4, U4) or (self.weight.bits == 4) != bool(self.block):
-            raise PlanError(f"{self.code}: use s8-, s6- or s5-channel, or s4 or u4 with a block")
+        options = IN_BLOCKS if self.block else BY_COLUMN
+        if self.weight not in options:
+            raise PlanError(f"{self.code}: use s8-channel, s6 or s5, or s4 or u4 with a block")
         if self.block and self.block not in BLOCKS:
             raise PlanError(f"{self.code}: a block has one of {', '.join(map(str, BLOCKS))}")
         if self.level is not None and self.weight.in_planes:

@@ -134,8 +134,8 @@ def check_weight(
     """Refuse combinations of weight type, granularity and rounding that cannot be made."""
     if weight not in WEIGHTS and not (block and weight is U4):
         raise PlanError(f"{code}: weights cannot be {weight}")
-    if block and weight.bits != 4:
-        raise PlanError(f"{code}: blocks are of four bits: use channel")
+    if block and weight.bits not in (4, 5, 6):
+        raise PlanError(f"{code}: blocks are of four to six bits: use channel")
     if per_channel:
         return
     if weight.is_narrow:

@@ -62,7 +62,9 @@ class WeightOnly(SizedByPart, Coded):
         words = (*words, *(("read8",) if self.read8 else ()))
         object.__setattr__(self, "code", "-".join((self.kind, *words)))
         check_weight(self.code, self.weight, self.per_channel, self.rounding, self.block)
-        if self.read8 and (not self.block or self.rounding is Rounding.OUTPUT):
+        if self.read8 and not (
+            self.block and self.weight.bits == 4 and self.rounding is Rounding.NEAREST
+        ):
             raise PlanError(f"{self.code}: rows of a table in blocks can be finer, as s4-block64")
         if not self.weight.signed:
             raise PlanError(f"{self.code}: weight-only needs a signed weight type")
@@ -104,6 +106,10 @@ class WeightOnly(SizedByPart, Coded):
             return "tables and constants have a scale per row or block: use channel"
         if self.rounding is Rounding.OUTPUT and layer.storage:
             return "no product reads it: there is no output to round for"
+        if self.block and self.weight.in_planes and not layer.storage:
+            return (
+                f"matrices have blocks of four bits here: use nbit-{self.weight}-block{self.block}"
+            )
         if self.read8 and not (layer.storage and layer.nodes):
             return "calibration knows the rows that are read of tables alone"
         return block_problem(layer, self.block) or planes_problem(layer, self.weight)

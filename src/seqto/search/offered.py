@@ -67,8 +67,10 @@ ATTENTION: tuple[Scheme, ...] = (
     NBit(U4, OUTPUT, 32),
     NBit(U4, block=32),
     DynamicInt(B4, rounding=OUTPUT),
-    NBit(S6, OUTPUT),
-    NBit(S6),
+    NBit(S6, OUTPUT, 64),
+    NBit(S6, block=64),
+    NBit(S5, OUTPUT, 64),
+    NBit(S5, block=64),
 )
 
 
@@ -107,6 +109,7 @@ STORAGE: tuple[Scheme, ...] = (
     WeightOnly(S4, block=128, read8=True),
     WeightOnly(S6),
     WeightOnly(S5),
+    WeightOnly(S5, block=64),
 )
 
 

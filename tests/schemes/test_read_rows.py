@@ -147,9 +147,7 @@ def test_a_code_that_has_no_blocks_is_refused() -> None:
         Scheme.parse("weight-s8-channel-read8")
 
 
-@pytest.mark.parametrize(
-    "code", ["weight-s5-block32-read8", "weight-s4-block32-round-output-read8"]
-)
-def test_rows_of_other_integers_are_refused(code: str) -> None:
+@pytest.mark.parametrize("words", ["s5-block32", "s4-block32-round-output"])
+def test_rows_of_other_integers_are_refused(words: str) -> None:
     with pytest.raises(PlanError, match="in blocks"):
-        Scheme.parse(code)
+        Scheme.parse(f"weight-{words}-read8")

@@ -1,11 +1,11 @@
 """n-bit: integer weights that stay integers in memory, multiplied by the runtime's n-bit kernel.
 
 DequantizeLinear → MatMul, by column (eight bits; five and six are stored in two tensors and become
-eight at load) or in blocks (six bits and less, opset 21): ONNX Runtime loads it as MatMulNBits. Its kernel
-quantizes the input too, to int8 with a scale for each row and block, so that an answer does not
-depend on what else is in the batch. With a level the node is written as MatMulNBits itself, which
-only ONNX Runtime has: level 0 multiplies in float32, level 4 in int8 (onnxruntime#29849: that can
-flip answers).
+eight at load) or in blocks (six bits and less, opset 21): ONNX Runtime loads it as MatMulNBits. Its
+kernel quantizes the input too, to int8 with a scale for each row and block, so that an answer does
+not depend on what else is in the batch. With a level the node is written as MatMulNBits itself,
+which only ONNX Runtime has: level 0 multiplies in float32, level 4 in int8 (onnxruntime#29849: that
+can flip answers).
 """
 
 from __future__ import annotations

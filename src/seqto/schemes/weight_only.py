@@ -106,13 +106,18 @@ class WeightOnly(SizedByPart, Coded):
             return "tables and constants have a scale per row or block: use channel"
         if self.rounding is Rounding.OUTPUT and layer.storage:
             return "no product reads it: there is no output to round for"
+        return (
+            self._rows_problem(layer)
+            or block_problem(layer, self.block)
+            or planes_problem(layer, self.weight)
+        )
+
+    def _rows_problem(self, layer: Layer) -> str | None:
         if self.block and self.weight.in_planes and not layer.storage:
-            return (
-                f"matrices have blocks of four bits here: use nbit-{self.weight}-block{self.block}"
-            )
+            return f"blocks of matrices have four bits here: use nbit-{self.weight}"
         if self.read8 and not (layer.storage and layer.nodes):
             return "calibration knows the rows that are read of tables alone"
-        return block_problem(layer, self.block) or planes_problem(layer, self.weight)
+        return None
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
         if table.is_table(layer):

@@ -58,6 +58,7 @@ schemes = st.one_of(
         per_channel=st.booleans(),
         rounding=rounding,
         block=blocks,
+        read8=st.booleans(),
     ),
     st.builds(
         built, st.just(DynamicInt), weight=types, per_channel=st.booleans(), rounding=rounding

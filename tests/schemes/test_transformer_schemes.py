@@ -89,10 +89,16 @@ def test_layers_are_named_after_nodes_and_inputs() -> None:
         (("fp16",), 2e-3),
         (("weight-s8-channel",), 0.03),
         (("weight-s4-block32", "weight-s8-channel"), 0.3),
+        (("weight-s5-block64", "weight-s8-channel"), 0.15),
+        (("weight-s6-block64", "weight-s8-channel"), 0.08),
         (("dynamic-s8-channel", "weight-s8-channel"), 0.05),
         (("dynamic-p8-channel", "weight-s8-channel"), 0.08),
         (("dynamic-s4-channel", "weight-s8-channel"), 0.5),
         (("nbit-s8-channel", "weight-s8-channel"), 0.04),
+        (("nbit-s6-channel", "weight-s6-channel"), 0.1),
+        (("nbit-s5-channel", "weight-s5-channel"), 0.2),
+        (("nbit-s6-block64", "weight-s6-channel"), 0.08),
+        (("nbit-s5-block64", "weight-s5-channel"), 0.15),
         (("nbit-s4-block32", "weight-s4-block32"), 0.3),
         (("nbit-u4-block64", "nbit-s4-block64", "weight-s4-block64"), 0.35),
         (("nbit-s4-block32-level0", "nbit-s4-block32", "weight-s8-channel"), 0.3),
@@ -162,6 +168,7 @@ def test_a_tied_table_is_stored_once_under_every_scheme() -> None:
         ("weight-s4-block32", 0.5),
         ("dynamic-s8-channel", 1.0),
         ("nbit-s8-channel", 1.0),
+        ("nbit-s6-channel", 0.5),  # of the upper bits; the lower ones are another tensor
         ("nbit-s4-block32", 0.5),
     ):
         made = onnx.load_from_string(assembler.assemble(Plan.of({head.name: code})).data)
@@ -178,6 +185,10 @@ def test_a_tied_table_is_stored_once_under_every_scheme() -> None:
     [
         (("dynamic-s8-channel", "weight-s8-channel"), {"MatMul": 2}),
         (("nbit-s8-channel", "weight-s8-channel"), {"MatMulNBits": 6}),
+        (("nbit-s6-channel", "weight-s6-channel"), {"MatMulNBits": 6}),
+        (("nbit-s5-channel", "weight-s5-channel"), {"MatMulNBits": 6}),
+        (("nbit-s6-block64", "weight-s6-channel"), {"MatMulNBits": 6}),
+        (("nbit-s5-block64", "weight-s5-channel"), {"MatMulNBits": 6}),
         (("nbit-s4-block32", "weight-s4-block32"), {"MatMulNBits": 6}),
     ],
 )

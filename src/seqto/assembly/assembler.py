@@ -22,7 +22,7 @@ from seqto.assembly.inserted_factors import (
     without_factors,
 )
 from seqto.assembly.plan import Plan
-from seqto.calibration.statistics import Statistics, load_statistics
+from seqto.calibration.statistics import RowReads, Statistics, load_statistics
 from seqto.errors import PlanError, nearest
 from seqto.model.bundle import components_of, set_components, split
 from seqto.model.files import to_bytes
@@ -123,6 +123,9 @@ class Assembler:
         """Return blocks [outputs, inputs] with small output error, where calibration made them."""
         rounded = self.rounded.get((layer.name, form.name))
         return rounded if isinstance(rounded, Blocks) else None
+
+    def row_reads(self, layer: Layer) -> RowReads | None:
+        return self.statistics.row_reads.get(layer.weight or "")
 
     def channel_axis(self, layer: Layer) -> int:
         return weight_axis(self.node(layer), len(self._initializers[layer.weight or ""].dims))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.calibration.statistics import RowReads
 from seqto.errors import PlanError
 from seqto.records import Layer
 from seqto.schemes.block_rounding import BlockForm, Blocks
@@ -109,6 +110,9 @@ class Unscaled:
     def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None:
         rounded = self.rounded.get((layer.name, form.name + UNSCALED))
         return rounded if isinstance(rounded, Blocks) else None
+
+    def row_reads(self, layer: Layer) -> RowReads | None:
+        return self.constants.row_reads(layer)
 
     def channel_axis(self, layer: Layer) -> int:
         return self.constants.channel_axis(layer)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.calibration.ranges import BINS, range_by
+from seqto.calibration.row_reads import RowCounter
 from seqto.calibration.statistics import Statistics
 from seqto.errors import DataError
 from seqto.model.batch import rows_that_count
@@ -56,15 +57,19 @@ def calibrate(
 ) -> Calibration:
     """Return ranges by each method for every tensor between layers."""
     names = tensors_of(prepared)
-    session = session_with_outputs(prepared, names, exact=True)
+    rows = RowCounter(prepared)
+    looked_at = [*names, *(n for n in rows.tensors if n not in names)]
+    session = session_with_outputs(prepared, looked_at, exact=True)
     axes = channel_axes(prepared)
     running = {name: _Running(axes.get(name, frozenset())) for name in names}
     numbers = _always_finite(prepared)
     samples = 0
     for feeds in batches():
         samples += rows_that_count(feeds)
-        for name, value in run_for(session, names, feeds).items():
-            if not _look(running[name], value, masked=name not in numbers):
+        values = run_for(session, looked_at, feeds)
+        rows.look(values)
+        for name in names:
+            if not _look(running[name], values[name], masked=name not in numbers):
                 fed = (n for n, x in feeds.items() if not np.isfinite(x).all())
                 raise DataError(_not_finite(prepared, next(fed, name)))
     if samples == 0:
@@ -80,7 +85,7 @@ def calibrate(
         n: (r.total / r.count).astype(np.float32) for n, r in running.items() if r.total is not None
     }
     peaks = {n: r.peak for n, r in running.items() if r.peak is not None}
-    return Calibration(Statistics(ranges, means), peaks, samples)
+    return Calibration(Statistics(ranges, means, rows.row_reads()), peaks, samples)
 
 
 def channel_axes(prepared: Prepared) -> dict[str, frozenset[int]]:

@@ -116,7 +116,7 @@ def with_ranges(subject: Subject) -> Subject:
     merged = {n: {**fresh.get(n, {}), **by} for n, by in known.ranges.items()}
     assembler = Assembler(
         before.prepared,
-        Statistics(merged, known.means),
+        Statistics(merged, known.means, known.row_reads),
         rounded=before.rounded,
         max_opset=before.max_opset,
     )

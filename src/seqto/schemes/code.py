@@ -48,6 +48,7 @@ class Words:
     rounding: Rounding | None = None
     block: int | None = None
     level: int | None = None
+    read8: bool | None = None
 
 
 _PAIRS: dict[tuple[str, str], tuple[str, Any]] = {
@@ -61,6 +62,7 @@ _PAIRS: dict[tuple[str, str], tuple[str, Any]] = {
 _SINGLE: dict[str, tuple[str, Any]] = {
     "channel": ("per_channel", True),
     "tensor": ("per_channel", False),
+    "read8": ("read8", True),
     **{name: ("ranges", name) for name in RANGES},
     **{f"block{size}": ("block", size) for size in BLOCKS},
     **{f"level{number}": ("level", number) for number in LEVELS},

@@ -1,10 +1,11 @@
 """n-bit: integer weights that stay integers in memory, multiplied by the runtime's n-bit kernel.
 
-DequantizeLinear → MatMul, by column (eight bits) or in blocks (four bits, opset 21): ONNX Runtime
-loads it as MatMulNBits. Its kernel quantizes the input too, to int8 with a scale for each row and
-block, so that an answer does not depend on what else is in the batch. With a level the node is
-written as MatMulNBits itself, which only ONNX Runtime has: level 0 multiplies in float32, level 4
-in int8 (onnxruntime#29849: that can flip answers).
+DequantizeLinear → MatMul, by column (eight bits; five and six are stored in two tensors and become
+eight at load) or in blocks (six bits and less, opset 21): ONNX Runtime loads it as MatMulNBits. Its
+kernel quantizes the input too, to int8 with a scale for each row and block, so that an answer does
+not depend on what else is in the batch. With a level the node is written as MatMulNBits itself,
+which only ONNX Runtime has: level 0 multiplies in float32, level 4 in int8 (onnxruntime#29849: that
+can flip answers).
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ from seqto.schemes.part import (
     tensor,
     weight_words,
 )
+from seqto.schemes.stored_planes import add_planes, planes_problem
 from seqto.schemes.types import (
     BLOCK_OPSET,
     BLOCKS,
     LEVELS,
     S4,
+    S5,
+    S6,
     S8,
     U4,
     Arithmetic,
@@ -52,13 +56,17 @@ from seqto.schemes.weight_only import block_problem
 CONTRIB_DOMAIN = "com.microsoft"
 
 
+BY_COLUMN = (S8, S6, S5)  # weights with one scale a column; the kernel has eight bits of all
+IN_BLOCKS = (S6, S5, S4, U4)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NBit(Coded):
     """Integer weights in memory too; the input is quantized by row and block as it runs."""
 
     weight: IntType = S8
     rounding: Rounding = Rounding.NEAREST
-    block: int = 0  # 0: one scale a column, for eight bits
+    block: int = 0  # 0: one scale a column, for more than four bits
     level: int | None = None  # accuracy level, written as a contrib op; None: standard operators
     code: str = field(init=False)
     kind: ClassVar[str] = "nbit"
@@ -72,10 +80,13 @@ class NBit(Coded):
         level = () if self.level is None else (f"level{self.level}",)
         object.__setattr__(self, "code", "-".join((self.kind, *words[:2], *level, *words[2:])))
         check_weight(self.code, self.weight, True, self.rounding, self.block)
-        if self.weight not in (S8, S4, U4) or (self.weight.bits == 4) != bool(self.block):
-            raise PlanError(f"{self.code}: use s8-channel, or s4 or u4 with a block")
+        options = IN_BLOCKS if self.block else BY_COLUMN
+        if self.weight not in options:
+            raise PlanError(f"{self.code}: use s8-channel, s6 or s5, or s4 or u4 with a block")
         if self.block and self.block not in BLOCKS:
             raise PlanError(f"{self.code}: a block has one of {', '.join(map(str, BLOCKS))}")
+        if self.level is not None and self.weight.in_planes:
+            raise PlanError(f"{self.code}: MatMulNBits reads four or eight bits: use no level")
         if self.level is not None and self.level not in LEVELS:
             raise PlanError(f"{self.code}: a level is one of {', '.join(map(str, LEVELS))}")
 
@@ -95,11 +106,11 @@ class NBit(Coded):
 
     @property
     def bits(self) -> tuple[int, ...]:
-        return (self.weight.bits,)
+        return (self.weight.tensor_bits,)
 
     @property
     def opset(self) -> int:
-        return BLOCK_OPSET if self.block else 0
+        return BLOCK_OPSET if self.block else self.weight.opset
 
     @property
     def contrib(self) -> bool:
@@ -118,7 +129,7 @@ class NBit(Coded):
             return "the n-bit kernel multiplies by matrices only"
         if layer.table is not None and (self.weight is U4 or self.level is not None):
             return table.TIED
-        return self._block_problem(layer)
+        return self._block_problem(layer) or planes_problem(layer, self.weight)
 
     def _block_problem(self, layer: Layer) -> str | None:
         if self.level is not None or layer.table is not None:
@@ -193,7 +204,9 @@ class NBit(Coded):
         make, w = onnx.helper.make_node, layer.weight or ""
         table.add_rows(layer, q, items, nodes, weight=self.weight)
         stored = table.stored_name(layer)
-        nodes.append(make("Transpose", [stored + "q"], [w + "q"], perm=[1, 0]))
+        # the kernel reads four bits as they are stored, five and six as int8
+        rows = table.integers_name(layer, self.weight) if self.weight.in_planes else stored + "q"
+        nodes.append(make("Transpose", [rows], [w + "q"], perm=[1, 0]))
         if self.block:
             nodes.append(make("Transpose", [stored + "s"], [w + "s"], perm=[1, 0]))
         else:
@@ -202,7 +215,10 @@ class NBit(Coded):
         nodes.append(self._dequantize(w, zero=False))
 
     def _add_columns(self, w: str, q: Quantized, items: list[Any], nodes: list[Any]) -> None:
-        items.append(tensor(w + "q", q.data, bits=self.weight.bits))
+        if self.weight.in_planes:
+            add_planes(items, nodes, w + "q", q.data, self.weight, integer=True)
+        else:
+            items.append(tensor(w + "q", q.data, bits=self.weight.bits))
         add_floats(items, nodes, w + "s", q.scale)
         if self.weight is U4:
             items.append(tensor(w + "z", q.zero_point, bits=4))

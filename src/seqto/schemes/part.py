@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.calibration.statistics import RowReads
 from seqto.errors import PlanError
 from seqto.model.graph import attribute
 from seqto.records import Layer
@@ -44,6 +45,9 @@ class Constants(Protocol):
     def rounded_for_output(self, layer: Layer, weight: IntType) -> Quantized | None: ...
 
     def rounded_blocks(self, layer: Layer, form: BlockForm) -> Blocks | None: ...
+
+    # rows of a table that calibration reads; None where that is not known
+    def row_reads(self, layer: Layer) -> RowReads | None: ...
 
     def channel_axis(self, layer: Layer) -> int: ...
 
@@ -130,8 +134,8 @@ def check_weight(
     """Refuse combinations of weight type, granularity and rounding that cannot be made."""
     if weight not in WEIGHTS and not (block and weight is U4):
         raise PlanError(f"{code}: weights cannot be {weight}")
-    if block and weight.bits != 4:
-        raise PlanError(f"{code}: blocks are of four bits: use channel")
+    if block and weight.bits not in (4, 5, 6):
+        raise PlanError(f"{code}: blocks are of four to six bits: use channel")
     if per_channel:
         return
     if weight.is_narrow:

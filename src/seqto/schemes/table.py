@@ -12,6 +12,7 @@ has it; the product reads its transpose, which is made when a session loads.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -128,29 +129,49 @@ def write_rows(node: Any, layer: Layer, graph: NodeWriter, *, block: int, weight
     w, y = stored_name(layer), node.output[0]
     g = y + "g"  # y + "q" and y + "s" are those of a static reader
     ids = graph.float_name(node.input[1])
-    items: list[Any] = []
+    if block:
+        stored = Stored(integers_name(layer, weight), w + "s")
+        graph.append(*block_nodes(layer, stored, ids, y, block=block, name=node.name))
+        return
     nodes = [
         make("Gather", [integers_name(layer, weight), ids], [g + "q"], name=node.name),
         make("Gather", [w + "s", ids], [g + "s"]),
         make("Cast", [g + "q"], [g + "c"], to=onnx.TensorProto.FLOAT),
     ]
-    if not block:
-        nodes.append(make("Mul", [g + "c", g + "s"], [y]))
-        graph.append(nodes, items)
-        return
-    length = summed_length(layer)
-    items += [
+    graph.append([*nodes, make("Mul", [g + "c", g + "s"], [y])], [])
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The tensors that rows in blocks are read from."""
+
+    integers: str
+    scales: str
+
+
+def block_nodes(
+    layer: Layer, stored: Stored, ids: str, output: str, *, block: int, name: str = ""
+) -> tuple[list[Any], list[Any]]:
+    """Return the nodes that read rows in blocks, and the constants that they need."""
+    import onnx
+
+    make = onnx.helper.make_node
+    w, g, length = stored_name(layer), output + "g", summed_length(layer)
+    items = [
         tensor(w + "rk", np.array([-1, length // block, block], np.int64)),
         tensor(w + "rl", np.array([-1, length // block, 1], np.int64)),
     ]
-    nodes += [
+    nodes = [
+        make("Gather", [stored.integers, ids], [g + "q"], name=name),
+        make("Gather", [stored.scales, ids], [g + "s"]),
+        make("Cast", [g + "q"], [g + "c"], to=onnx.TensorProto.FLOAT),
         make("Reshape", [g + "c", w + "rk"], [g + "c3"]),
         make("Reshape", [g + "s", w + "rl"], [g + "s3"]),
         make("Mul", [g + "c3", g + "s3"], [g + "m3"]),
         make("Shape", [g + "q"], [g + "z"]),
-        make("Reshape", [g + "m3", g + "z"], [y]),
+        make("Reshape", [g + "m3", g + "z"], [output]),
     ]
-    graph.append(nodes, items)
+    return nodes, items
 
 
 def rows_bytes(layer: Layer, *, weight: IntType, block: int) -> int:

@@ -30,6 +30,13 @@ from seqto.schemes.part import (
     tensor,
     weight_words,
 )
+from seqto.schemes.read_rows import (
+    add_finer_rows,
+    finer_bytes,
+    read_rows,
+    restore_rows,
+    write_finer_rows,
+)
 from seqto.schemes.stored_multiples import add_multiples
 from seqto.schemes.stored_planes import add_planes, planes_problem
 from seqto.schemes.types import FLOAT_KERNEL, S8, Arithmetic, IntType, Kernel, Rounding
@@ -43,6 +50,7 @@ class WeightOnly(SizedByPart, Coded):
     per_channel: bool = True
     rounding: Rounding = Rounding.NEAREST
     block: int = 0  # numbers that share a scale; 0: a whole channel or row does
+    read8: bool = False  # rows of a table that calibration reads have eight bits (read_rows.py)
     code: str = field(init=False)
     kind: ClassVar[str] = "weight"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.FLOAT
@@ -51,14 +59,19 @@ class WeightOnly(SizedByPart, Coded):
 
     def __post_init__(self) -> None:
         words = weight_words(self.weight, self.per_channel, self.rounding, self.block)
+        words = (*words, *(("read8",) if self.read8 else ()))
         object.__setattr__(self, "code", "-".join((self.kind, *words)))
         check_weight(self.code, self.weight, self.per_channel, self.rounding, self.block)
+        if self.read8 and not (
+            self.block and self.weight.bits == 4 and self.rounding is Rounding.NEAREST
+        ):
+            raise PlanError(f"{self.code}: rows of a table in blocks can be finer, as s4-block64")
         if not self.weight.signed:
             raise PlanError(f"{self.code}: weight-only needs a signed weight type")
 
     @staticmethod
     def parse(code: str) -> WeightOnly:
-        words = read_words(code, fields=("per_channel", "rounding", "block"), types=1)
+        words = read_words(code, fields=("per_channel", "rounding", "block", "read8"), types=1)
         if not words.types:
             raise PlanError(f"unknown scheme {code!r}: no weight type is given")
         return WeightOnly(
@@ -66,6 +79,7 @@ class WeightOnly(SizedByPart, Coded):
             per_channel=words.per_channel is not False,
             rounding=words.rounding or Rounding.NEAREST,
             block=words.block or 0,
+            read8=bool(words.read8),
         )
 
     @property
@@ -92,7 +106,18 @@ class WeightOnly(SizedByPart, Coded):
             return "tables and constants have a scale per row or block: use channel"
         if self.rounding is Rounding.OUTPUT and layer.storage:
             return "no product reads it: there is no output to round for"
-        return block_problem(layer, self.block) or planes_problem(layer, self.weight)
+        return (
+            self._rows_problem(layer)
+            or block_problem(layer, self.block)
+            or planes_problem(layer, self.weight)
+        )
+
+    def _rows_problem(self, layer: Layer) -> str | None:
+        if self.block and self.weight.in_planes and not layer.storage:
+            return f"blocks of matrices have four bits here: use nbit-{self.weight}"
+        if self.read8 and not (layer.storage and layer.nodes):
+            return "calibration knows the rows that are read of tables alone"
+        return None
 
     def quantized_weight(self, layer: Layer, constants: Constants) -> Quantized:
         if table.is_table(layer):
@@ -110,7 +135,11 @@ class WeightOnly(SizedByPart, Coded):
         )
 
     def restored_weight(self, layer: Layer, constants: Constants) -> Floats:
-        restored = self.quantized_weight(layer, constants).restore()
+        q = self.quantized_weight(layer, constants)
+        if self.read8:
+            rows, read = table.rows_of(layer, constants), read_rows(layer, constants)
+            return restore_rows(rows, q, self.weight, read)
+        restored = q.restore()
         if layer.table is not None:
             return restored.T
         return restored.reshape(constants.weight(layer).shape) if layer.storage else restored
@@ -125,6 +154,8 @@ class WeightOnly(SizedByPart, Coded):
         q = self.quantized_weight(layer, constants)
         if table.is_table(layer):
             table.add_rows(layer, q, items, nodes, weight=self.weight)
+            if self.read8:
+                add_finer_rows(layer, q, items, nodes, weight=self.weight, constants=constants)
             if not (layer.storage and layer.nodes):
                 table.add_restored(layer, q, items, nodes, weight=self.weight)
         elif self.block:
@@ -181,6 +212,8 @@ class WeightOnly(SizedByPart, Coded):
         if table.is_table(layer) or self.block:
             bias = constants.bias(layer)
             added = 0 if bias is None else 2 * bias.size
+            if self.read8:
+                added += finer_bytes(layer, constants, block=self.block)
             return table.rows_bytes(layer, weight=self.weight, block=self.block) + added
         part = self.part(layer, constants, input_scale=input_scale, correct_bias=False)
         return part.size_bytes
@@ -190,6 +223,9 @@ class WeightOnly(SizedByPart, Coded):
 
     def write_rows(self, node: Any, layer: Layer, graph: NodeWriter) -> None:
         graph.use_part(layer, self)
+        if self.read8:
+            write_finer_rows(node, layer, graph, block=self.block, weight=self.weight)
+            return
         table.write_rows(node, layer, graph, block=self.block, weight=self.weight)
 
 

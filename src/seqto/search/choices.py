@@ -28,6 +28,7 @@ from seqto.search.offered import (
     WEIGHTED,
     WEIGHTLESS,
     has_attention,
+    is_read8,
     offered,
     preferred,
     rounded_kind,
@@ -166,6 +167,7 @@ def all_choices(
     weight_bytes: Mapping[str, int],
     only: Sequence[Scheme] = (),
     roundable: Collection[tuple[str, str]] = (),
+    read_tables: Collection[str] = (),
     timed: bool = True,
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Return layer → schemes it may have, and what is not offered.
@@ -173,7 +175,8 @@ def all_choices(
     Where nobody asks for time (`timed`), integer kernels are left out: what is only stored as
     integers takes the same bytes and does less damage. Schemes that are asked for (`only`) stay.
     Weights that cannot saturate (p8) are offered on every device: a file made of them gives the
-    same answers on CPUs whose kernels add products in 16 bits.
+    same answers on CPUs whose kernels add products in 16 bits. `read_tables`: layers of tables of
+    which calibration reads few rows.
     """
     total = max(1, sum(weight_bytes.values()))
     attention = has_attention(layers)
@@ -197,6 +200,7 @@ def all_choices(
             tiny = narrow and (saved < NARROW_SHARE or layer.depthwise)
             kind = rounded_kind(scheme)
             unknown = kind is not None and (layer.name, kind) not in roundable
+            unknown |= is_read8(scheme) and layer.name not in read_tables
             if not tiny and not unknown and not any(s in allowed for s in preferred(scheme)):
                 allowed.append(scheme)
         if constraints.integer_only and layer.weight and len(allowed) > 1:

@@ -63,9 +63,14 @@ ATTENTION: tuple[Scheme, ...] = (
     DynamicInt(S8, rounding=OUTPUT),
     DynamicInt(S8),
     DynamicInt(P8),
+    # first of few bits: it is probed, and noise of the others is derived from it
     NBit(U4, OUTPUT, 32),
     NBit(U4, block=32),
     DynamicInt(B4, rounding=OUTPUT),
+    NBit(S6, OUTPUT, 64),
+    NBit(S6, block=64),
+    NBit(S5, OUTPUT, 64),
+    NBit(S5, block=64),
 )
 
 
@@ -99,8 +104,12 @@ STORAGE: tuple[Scheme, ...] = (
     WeightOnly(S4, block=32),
     WeightOnly(S4, block=64),
     WeightOnly(S4, block=128),
+    WeightOnly(S4, block=32, read8=True),
+    WeightOnly(S4, block=64, read8=True),
+    WeightOnly(S4, block=128, read8=True),
     WeightOnly(S6),
     WeightOnly(S5),
+    WeightOnly(S5, block=64),
 )
 
 
@@ -139,6 +148,11 @@ def rounded_kind(scheme: Scheme) -> str | None:
     return S8.name if scheme.weight is U8 else scheme.weight.name
 
 
+def is_read8(scheme: Scheme) -> bool:
+    """Return whether a scheme keeps in eight bits what calibration reads of a table."""
+    return isinstance(scheme, WeightOnly) and scheme.read8
+
+
 def preferred(scheme: Scheme) -> list[Scheme]:
     """Return the schemes that make this one superfluous.
 
@@ -147,7 +161,7 @@ def preferred(scheme: Scheme) -> list[Scheme]:
     """
     if scheme.weight is None or not scheme.per_channel or scheme.rounding is OUTPUT:
         return []
-    if not isinstance(scheme, StaticInt | WeightOnly | DynamicInt | NBit):
+    if is_read8(scheme) or not isinstance(scheme, StaticInt | WeightOnly | DynamicInt | NBit):
         return []
     weights = (S7, P8) if scheme.weight is S7 else (scheme.weight,)
     return [dataclasses.replace(scheme, weight=w, rounding=OUTPUT) for w in weights]

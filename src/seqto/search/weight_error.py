@@ -18,6 +18,7 @@ from seqto.schemes.integers import Floats, quantize
 from seqto.schemes.multiples import search_grid
 from seqto.schemes.nbit import NBit
 from seqto.schemes.part import Constants
+from seqto.schemes.read_rows import finer_rows
 from seqto.schemes.scheme import Scheme
 from seqto.schemes.weight_only import WeightOnly
 
@@ -42,7 +43,9 @@ def weight_errors(
         return {}
     rows = _rows(layer, constants)
     whole = float(np.square(rows, dtype=np.float64).sum()) or 1.0
-    return {scheme: _error(rows, scheme) / whole for scheme in chosen}
+    reads = constants.row_reads(layer)
+    unread = 1.0 if reads is None else reads.unread_share
+    return {scheme: _error(rows, scheme, unread=unread) / whole for scheme in chosen}
 
 
 def _rows(layer: Layer, constants: Constants) -> Floats:
@@ -57,7 +60,8 @@ def _rows(layer: Layer, constants: Constants) -> Floats:
     return np.ascontiguousarray(rows[::step][:OUTPUTS])
 
 
-def _error(rows: Floats, scheme: Scheme) -> float:
+def _error(rows: Floats, scheme: Scheme, *, unread: float) -> float:
+    """Return the squared error; of finer rows that of a read, which may be of another row."""
     assert scheme.weight is not None
     block = scheme.block if isinstance(scheme, NBit | WeightOnly) else 0
     restored: Floats
@@ -65,7 +69,15 @@ def _error(rows: Floats, scheme: Scheme) -> float:
         grid = search_grid(rows, None, size=scheme.weight.multiples)
         restored = grid.restored(grid.nearest(rows.astype(np.float64))).astype(np.float32)
     elif block:
-        restored = quantize_blocks(rows, scheme.weight, axis=1, block=block).restore()
+        q = quantize_blocks(rows, scheme.weight, axis=1, block=block)
+        restored = q.restore()
+        if isinstance(scheme, WeightOnly) and scheme.read8:
+            finer = restored + finer_rows(rows, q, scheme.weight).restore()
+            return unread * _squares(rows - restored) + (1.0 - unread) * _squares(rows - finer)
     else:
         restored = quantize(rows, scheme.weight, axis=0).restore()
-    return float(np.square(rows - restored, dtype=np.float64).sum())
+    return _squares(rows - restored)
+
+
+def _squares(values: Floats) -> float:
+    return float(np.square(values, dtype=np.float64).sum())

@@ -12,6 +12,7 @@ from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
 from seqto.assembly.rounded_weights import placeholders
 from seqto.calibration.collect import calibrate
+from seqto.calibration.row_reads import tables_of_few_reads
 from seqto.config import Settings
 from seqto.devices.saturation import EXACT
 from seqto.errors import ConfigError, ModelError
@@ -61,7 +62,10 @@ def make_space(setup: RunSetup, study: Study, workspace: Workspace) -> Space:
     )
     tested = study.state.int8_products
     exact = tested is not None and tested.result == EXACT
-    menu, refused = offered_menu(setup, workspace.layers, roundable=roundable)
+    read_tables = tables_of_few_reads(workspace.layers, workspace.assembler.statistics)
+    menu, refused = offered_menu(
+        setup, workspace.layers, roundable=roundable, read_tables=read_tables
+    )
     if settings.constraints.portable:
         menu, dependent = _portable(menu, workspace)
         refused += dependent
@@ -235,11 +239,16 @@ def default_plan(
 
 
 def offered_menu(
-    setup: RunSetup, layers: Sequence[Layer], *, roundable: frozenset[tuple[str, str]]
+    setup: RunSetup,
+    layers: Sequence[Layer],
+    *,
+    roundable: frozenset[tuple[str, str]],
+    read_tables: frozenset[str] = frozenset(),
 ) -> tuple[dict[str, tuple[Scheme, ...]], list[NotOffered]]:
     """Return layer → schemes that the strategy may choose from, before any is tried; and others.
 
-    `roundable`: the layers and kinds of integers that are rounded for their output.
+    `roundable`: the layers and kinds of integers that are rounded for their output. `read_tables`:
+    layers of tables of which calibration reads few rows.
     """
     default, fixed = default_plan(setup.settings, layers)
     menu: dict[str, tuple[Scheme, ...]] = {
@@ -255,6 +264,7 @@ def offered_menu(
             weight_bytes={x.name: 4 * x.parameters for x in layers},
             only=[Scheme.parse(code) for code in setup.settings.search.menu],
             roundable=roundable,
+            read_tables=read_tables,
             timed="latency" in setup.settings.search.objectives,
         )
     menu.update({name: (scheme,) for name, scheme in fixed.items()})

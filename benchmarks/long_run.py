@@ -35,7 +35,6 @@ from seqto.testing.executors import InlineExecutor
 
 LAYERS, CHANNELS, SIDE, CLASSES = 50, 4, 8, 10
 POPULATION, GENERATIONS = 100, 200  # more trials than any budget here
-FIRST = 500  # evaluations whose plans are all assembled: the uniform ones are picks, too
 BYTES = {"fp32": 576, "fp16": 288, "weight": 144, "dynamic": 150, "static": 160}
 DAMAGE = {"fp32": 0.0, "fp16": 0.02, "weight": 0.3, "dynamic": 0.6, "static": 1.0}
 
@@ -120,40 +119,25 @@ def chain() -> onnx.ModelProto:
     return proto
 
 
-class MadeUpFigures:
-    """Figures of plans that are not run. Assembled are those alone that may be recommended."""
+def evaluated(worker: WorkerContext, job: Evaluate, signals: Signals) -> Evaluated:
+    """Return figures of a plan that is assembled and not run.
 
-    def __init__(self) -> None:
-        self.evaluations = 0
-        self.front: list[tuple[float, ...]] = []
-
-    def evaluate(self, worker: WorkerContext, job: Evaluate, signals: Signals) -> Evaluated:
-        signals.alive()
-        self.evaluations += 1
-        plan = job.plan
-        damage = sum(DAMAGE.get(s.kind, 0.5) * share(name) for name, s in plan.schemes) / LAYERS
-        wrong = min(job.rows, round(damage * job.rows + 3 * share(plan.key)))
-        same = np.ones(job.rows, dtype=bool)
-        same[np.random.default_rng(digest(plan.key)).permutation(job.rows)[:wrong]] = False
-        value = wrong / job.rows
-        agreement = np.packbits(same).tobytes().hex()
-        loss = Loss(value, max(0.0, value - 0.02), min(1.0, value + 0.02), job.rows, agreement)
-        kept_float = LAYERS - len(plan.schemes)
-        size = 9_000 + 576 * kept_float + sum(BYTES.get(s.kind, 80) for _, s in plan.schemes)
-        sha = content = hashlib.sha256(plan.key.encode()).hexdigest()
-        if self._may_be_chosen((value, float(size), speed(plan.key))):
-            made = worker.assemble(plan)
-            sha, content = made.sha256, made.content
-        model = ModelMade(size, sha, content, graph=content if job.graph else "")
-        return Evaluated(model, Measurement(job.split, "cpu", loss, damage=damage + 1e-6))
-
-    def _may_be_chosen(self, point: tuple[float, ...]) -> bool:
-        if any(all(a <= b for a, b in zip(p, point, strict=True)) for p in self.front):
-            return self.evaluations <= FIRST
-        beaten = [all(b <= a for a, b in zip(p, point, strict=True)) for p in self.front]
-        self.front = [p for p, gone in zip(self.front, beaten, strict=True) if not gone]
-        self.front.append(point)
-        return True
+    Any plan may be recommended, and is then assembled again: its sha256 must be the real one.
+    """
+    signals.alive()
+    plan = job.plan
+    damage = sum(DAMAGE.get(s.kind, 0.5) * share(name) for name, s in plan.schemes) / LAYERS
+    wrong = min(job.rows, round(damage * job.rows + 3 * share(plan.key)))
+    same = np.ones(job.rows, dtype=bool)
+    same[np.random.default_rng(digest(plan.key)).permutation(job.rows)[:wrong]] = False
+    value = wrong / job.rows
+    agreement = np.packbits(same).tobytes().hex()
+    loss = Loss(value, max(0.0, value - 0.02), min(1.0, value + 0.02), job.rows, agreement)
+    kept_float = LAYERS - len(plan.schemes)
+    size = 9_000 + 576 * kept_float + sum(BYTES.get(s.kind, 80) for _, s in plan.schemes)
+    made = worker.assemble(plan)
+    model = ModelMade(size, made.sha256, made.content, graph=made.content if job.graph else "")
+    return Evaluated(model, Measurement(job.split, "cpu", loss, damage=damage + 1e-6))
 
 
 def timed(_worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed:
@@ -181,7 +165,7 @@ def record(words: list[str], trials: int) -> None:
     began = time.monotonic()
     with (
         mock.patch("seqto.study.open_executor.LocalExecutor", InlineExecutor),
-        mock.patch("seqto.execution.evaluate.evaluate", MadeUpFigures().evaluate),
+        mock.patch("seqto.execution.evaluate.evaluate", evaluated),
         mock.patch("seqto.execution.latency.time_plans", timed),
     ):
         code = seqto([*words, "--max-trials", str(trials)])

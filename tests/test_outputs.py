@@ -158,16 +158,29 @@ def test_a_net_that_ends_in_argmax_loses_what_the_net_with_scores_loses(tmp_path
     assert not [w for w in plain.report["warnings"] if "'y'" in w]
 
 
-def test_one_column_can_lose(tmp_path: Path) -> None:
-    node = helper.make_node("ReduceSum", ["y", "axes"], ["sum"], "sum", keepdims=1)
+def summed(shape: list[int | str]) -> Any:
+    """Return a net whose only output is one number a sample."""
     axes = numpy_helper.from_array(np.array([1], np.int64), "axes")
-    proto = extended(node, given=[value("sum", shape=["N", 1])], constants=[axes])
-    result = short_run(proto, tmp_path, task__kind="classification")
+    keep = int(len(shape) == 2)
+    node = helper.make_node("ReduceSum", ["y", "axes"], ["sum"], "sum", keepdims=keep)
+    return extended(node, given=[value("sum", shape=shape)], constants=[axes])
+
+
+def test_one_column_can_lose(tmp_path: Path) -> None:
+    result = short_run(summed(["N", 1]), tmp_path, task__kind="dense")
     assert loss_of(result) > 0
-    assert result.report["output"]["judged_by"] == "values"
-    (line,) = [w for w in result.report["warnings"] if "'sum'" in w]
-    assert "(1 a sample) is no vector of class scores" in line
-    assert "the loss is the mean relative error" in line
+    assert "relative error" in result.report["output"]["changed"]
+
+
+def test_one_number_a_sample_is_no_class_and_no_value_unless_it_is_said(tmp_path: Path) -> None:
+    """A regression and a decision between two classes look the same, and lose something else."""
+    for shape in (["N", 1], ["N"]):
+        for named in ({}, {"task__kind": "classification"}, {"task__top_k": 1}):
+            with pytest.raises(ConfigError, match=r"'sum' is one number a sample.*multi-label"):
+                short_run(summed(shape), tmp_path, **named)
+    assert not (tmp_path / "run").exists(), "nothing is written"
+    decision = short_run(summed(["N", 1]), tmp_path, task__kind="multi-label")
+    assert decision.report["counts"]["trials"] >= 1
 
 
 def test_outputs_that_cannot_be_judged_do_not_matter(tmp_path: Path) -> None:

@@ -322,3 +322,23 @@ def suppressed(*, classes: int = 7) -> Any:
 )
 def test_makers_are_read_from_the_graph(model: Any, kind: str) -> None:
     assert guess_task(*signature(model)).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        (Tensor((None, 1)), True),
+        (Tensor((None,)), True),
+        (Tensor(()), True),  # the model takes one sample at a time
+        (Tensor((1, 1, 1, 1)), True),
+        (Tensor((None, 2)), False),
+        (Tensor((None, None)), False),  # how many numbers is not known
+        (Tensor((1000,)), False),  # one sample's scores
+        (Tensor((None, 1), dtype="int64"), False),  # a class
+        (Tensor((), has_shape=False), False),
+    ],
+    ids=str,
+)
+def test_one_number_a_sample_is_told_by_the_shape(tensor: Tensor, expected: bool) -> None:
+    assert tensor.is_one_number({None}) == expected
+    assert not Tensor((None,)).is_one_number({1}), "a vector of unknown length"

@@ -20,6 +20,7 @@ from seqto.record.own_files import JOURNAL, check_run_folder
 from seqto.record.replay import RunState, read_state
 from seqto.report.dry_run import DryRun, describe
 from seqto.study import run as study_run
+from seqto.study.guess_task import refuse_one_number
 from seqto.study.setup import Progress, RunSetup, fetch, make_setups
 from seqto.study.starter_config import starter_config
 from seqto.study.study import Listener
@@ -85,6 +86,7 @@ def dry_run(
     setups = make_setups(chosen, models, out=given_path(out, "out"))
     for setup in setups:
         check_run_folder(setup.out)
+        refuse_one_number(setup.settings, setup.guess, setup.fetched)
     return [describe(setup) for setup in setups]
 
 
@@ -127,6 +129,7 @@ def _described_config(path: Path) -> DryRun:
 
 def run_tune(setup: RunSetup) -> Result:
     """Run or resume a study, then write its outputs; on Ctrl-C too, before it is raised."""
+    refuse_one_number(setup.settings, setup.guess, setup.fetched)
     try:
         study_run.run(setup)
     except KeyboardInterrupt:

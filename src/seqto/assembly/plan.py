@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from seqto.records import Json
 from seqto.schemes.scheme import FP32, Scheme
@@ -25,6 +25,7 @@ class Plan:
     schemes: tuple[tuple[str, Scheme], ...] = ()  # (layer, scheme), sorted, fp32 left out
     transforms: tuple[str, ...] = ()  # codes, in their order
     correct_bias: bool = False  # biases make up for the mean error of rounded weights
+    _key: str = field(default="", init=False, repr=False, compare=False)  # made once
 
     @classmethod
     def of(cls, schemes: Mapping[str, Scheme | str], transforms: Sequence[str] = ()) -> Plan:
@@ -35,7 +36,8 @@ class Plan:
         values = (
             (name, Scheme.parse(s) if isinstance(s, str) else s) for name, s in schemes.items()
         )
-        pairs = sorted(((name, s) for name, s in values if s != FP32), key=lambda pair: pair[0])
+        kept = ((name, s) for name, s in values if s.code != FP32.code)
+        pairs = sorted(kept, key=lambda pair: pair[0])
         changed = tuple(t for t in transforms if t != BIAS_CORRECTION)
         return cls(tuple(pairs), changed, BIAS_CORRECTION in transforms)
 
@@ -71,11 +73,13 @@ class Plan:
     @property
     def key(self) -> str:
         """Content hash: equal plans have equal keys on every machine."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not self._key:  # a resume asks some twenty times for the key of each plan
+            text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+            object.__setattr__(self, "_key", hashlib.sha256(text.encode()).hexdigest()[:16])
+        return self._key
 
     def to_json(self) -> Json:
-        schemes = {layer: str(scheme) for layer, scheme in self.schemes}
+        schemes = {layer: str(scheme.code) for layer, scheme in self.schemes}
         return {"schemes": schemes, "transforms": list(self.transform_codes)}
 
     @classmethod

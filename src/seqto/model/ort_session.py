@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from seqto.model.files import to_bytes, utf8_name
 from seqto.model.graph import name_nodes
 
 CPU = "CPUExecutionProvider"
+SPARE_THREADS = 16  # of the libraries; the session's own model needs room, too
 SAME_NAME = "two nodes with same node name"  # what ORT says of a graph that has such
 
 
@@ -36,6 +39,7 @@ def open_session(
     options = ort.SessionOptions()
     options.log_severity_level = 4
     if threads is not None:
+        _check_threads(threads)
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
     if not optimize:
@@ -59,6 +63,32 @@ def open_session(
             if SAME_NAME not in str(error):
                 raise
         return ort.InferenceSession(_with_own_names(opened), options, providers=providers)
+
+
+def _check_threads(threads: int) -> None:
+    """Raise RuntimeError where the system does not start so many threads at once.
+
+    A limit on memory or on processes may stop ORT within its pool, which then waits for the
+    missing threads without an end (ORT 1.31).
+    """
+    if threads <= (os.cpu_count() or 1):
+        return
+    enough = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(threads + SPARE_THREADS):
+            thread = threading.Thread(target=enough.wait)
+            thread.start()
+            started.append(thread)
+    except (RuntimeError, MemoryError) as error:
+        raise RuntimeError(
+            f"{threads} threads cannot be started here, only {len(started)}: set device.threads "
+            "lower, or raise the limit of processes or of memory"
+        ) from error
+    finally:
+        enough.set()
+        for thread in started:
+            thread.join()
 
 
 def _with_own_names(model: bytes | str) -> bytes:

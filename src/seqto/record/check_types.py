@@ -31,9 +31,9 @@ class WrongTypeError(ValueError):
 
 def read(hint: Any, value: Any, where: str) -> Any:
     """Return the JSON value as an object of the declared type."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+    origin, arguments = _form(hint)
+    if origin in _UNIONS:
         return None if value is None else read(_without_none(hint), value, where)
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         _expect(value, list, where)
         if arguments[-1] is not Ellipsis and len(arguments) != len(value):
@@ -67,9 +67,6 @@ def check(hint: Any, value: Any, where: str) -> None:
     """Raise WrongTypeError unless a value (not its JSON) is of the declared type."""
     if hint is Any:
         _check_json(value, where)
-    elif isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        if value is not None:
-            check(_without_none(hint), value, where)
     elif hint is str:
         _text(value, where)
     elif hint is float:
@@ -77,7 +74,10 @@ def check(hint: Any, value: Any, where: str) -> None:
     elif hint in (int, bool):
         if type(value) is not hint or abs(value) >= 2**63:
             raise WrongTypeError(f"{where} is {_shown(value)}, not {_NAMES[hint]}")
-    elif typing.get_origin(hint) in (tuple, dict, Mapping):
+    elif _form(hint)[0] in _UNIONS:
+        if value is not None:
+            check(_without_none(hint), value, where)
+    elif _form(hint)[0] in (tuple, dict, Mapping):
         _check_entries(hint, value, where)
     elif dataclasses.is_dataclass(hint):
         if not isinstance(value, typing.cast(type, hint)):
@@ -87,6 +87,7 @@ def check(hint: Any, value: Any, where: str) -> None:
                 check(inner, getattr(value, name), f"{where}.{name}")
 
 
+_UNIONS = (types.UnionType, typing.Union)
 _NAMES = {int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
 
 
@@ -177,6 +178,13 @@ def _name(hint: Any) -> str:
     return str(hint.__name__).lower()
 
 
+@functools.cache  # a journal of 10,000 trials asks a million times
+def _form(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the origin and the arguments of a type: `tuple[int, ...]` is tuple of int and …"""
+    return typing.get_origin(hint), typing.get_args(hint)
+
+
+@functools.cache
 def _without_none(hint: Any) -> Any:
     (inner,) = (a for a in typing.get_args(hint) if a is not type(None))
     return inner

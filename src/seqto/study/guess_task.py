@@ -10,12 +10,14 @@ from typing import Any
 from seqto import plugins
 from seqto.config import AUTO, Settings
 from seqto.data.tokenizer import IDS, USUAL_INPUTS
+from seqto.errors import ConfigError
 from seqto.model import files as model_files
 from seqto.model.layers import WEIGHTED_OPS, inferred_values
 from seqto.model.sources.source import Fetched
 from seqto.tasks.guess import guess_task, guess_text_task
 from seqto.tasks.task_guess import (
     CLASSIFICATION,
+    DENSE,
     DETECTION,
     MULTI_LABEL,
     SEGMENTATION,
@@ -55,6 +57,29 @@ def with_task(settings: Settings, fetched: Fetched) -> tuple[Settings, TaskGuess
     output = settings.task.output or own.pop("output", None)
     task = dataclasses.replace(settings.task, kind=guess.kind, output=output, settings=own)
     return dataclasses.replace(settings, task=task), guess
+
+
+def refuse_one_number(settings: Settings, guess: TaskGuess | None, fetched: Fetched) -> None:
+    """Refuse to search where a sample has one number and nobody says what it is.
+
+    It may be a value or a decision between two classes, whose losses are not the same. Of several
+    outputs the first counts for a classifier alone: the others may be states.
+    """
+    kind = settings.task.kind
+    doubtful = kind == CLASSIFICATION or (guess is not None and guess.kind == DENSE)
+    if not doubtful or fetched.components:
+        return
+    inputs, outputs = signature(model_files.load(fetched.path))
+    name = settings.task.output or next(iter(outputs), "")
+    if name not in outputs or (kind != CLASSIFICATION and len(outputs) > 1):
+        return
+    batches = {tensor.shape[0] for tensor in inputs.values() if tensor.shape}
+    if outputs[name].is_one_number(batches):
+        raise ConfigError(
+            f"output {name!r} is one number a sample, which names no class: set task.kind = "
+            "dense where it is a value (its relative error counts), or multi-label where it is a "
+            "decision (task.threshold or more, or less)"
+        )
 
 
 def _is_text(settings: Settings) -> bool:
@@ -142,7 +167,14 @@ def signature(proto: Any) -> tuple[Tensors, Tensors]:
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(element))
         names = tuple(d.dim_param for d in kind.tensor_type.shape.dim)
         maker = makers.get(value.name, "")
-        return Tensor(shape, dtype, maker, selected=value.name in selected, names=names)
+        return Tensor(
+            shape,
+            dtype,
+            maker,
+            selected=value.name in selected,
+            names=names,
+            has_shape=kind.tensor_type.HasField("shape"),
+        )
 
     def tensors(values: Any) -> Tensors:
         by_name = {v.name: tensor(v) for v in values if v.name not in constants}

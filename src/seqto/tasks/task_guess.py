@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +24,18 @@ class Tensor:
     made_by: str = ""  # the op type that makes it, "" where not known
     selected: bool = False  # its rows are what NonMaxSuppression or TopK has left
     names: tuple[str, ...] = ()  # of the axes that are left open, "" where an axis has none
+    has_shape: bool = True  # False: the file does not say how many axes there are
 
     @property
     def floats(self) -> bool:
         return self.dtype.startswith("float")
+
+    def is_one_number(self, batches: Collection[int | None]) -> bool:
+        """Tell whether a sample has one number here; `batches`: first sizes of the inputs."""
+        if not self.has_shape or not self.floats:
+            return False
+        samples, sides = self.shape[:1], self.shape[1:]
+        return all(n in (1, *batches) for n in samples) and all(side == 1 for side in sides)
 
 
 Tensors = Mapping[str, Tensor]

@@ -92,6 +92,7 @@ def interleaved(
     job: RunSetup, store: SampleStore, models: Mapping[str, bytes], *, seconds: float = 1.5
 ) -> dict[str, Latency]:
     """Time one sample through float and all models in turn, `seconds` for each of them."""
+    from seqto.execution.latency import round_orders
     from seqto.records import CALIBRATION
     from seqto.study.timing import latency_from
 
@@ -102,12 +103,12 @@ def interleaved(
     for session in sessions:
         for _ in range(3):
             session.time_ms(feeds)
-    end, rounds = time.perf_counter() + seconds * len(sessions), 0
-    while rounds < 20 or (time.perf_counter() < end and rounds < 600):
-        order = range(len(sessions)) if rounds % 2 == 0 else reversed(range(len(sessions)))
+    end = time.perf_counter() + seconds * len(sessions)
+    for done, order in enumerate(round_orders(len(sessions))):
+        if done >= 20 and (time.perf_counter() >= end or done >= 600):
+            break
         for i in order:
             times[i].append(sessions[i].time_ms(feeds))
-        rounds += 1
     for session in sessions:
         session.close()
     return {name: latency_from(times[0], times[i]) for i, name in enumerate(models, start=1)}

@@ -52,6 +52,21 @@ def test_little_is_drawn_from_little(variant: dict[str, object]) -> None:
     assert all(draw(report, name, kind="svg") for name in NAMES)
 
 
+def test_picks_with_as_many_float_layers_are_named_in_lines() -> None:
+    """Of a sentence encoder all picks kept no layer float: the names in a row left no room."""
+    report = build_report(journal(strategy="frontier"))
+    kept = [t for t in report["trials"] if t["error"] is None][:7]
+    for trial in kept:
+        trial["excluded"] = []
+    titles = ("balanced", "portable", "drop-in", "small", "fast", "lowest loss", "smallest")
+    rows = zip(kept, titles, strict=True)
+    report["picks"] = [{"trial": t["number"], "title": title} for t, title in rows]
+    content = draw(report, "objectives", kind="svg")  # warnings are errors here
+    assert content is not None
+    for title in titles:
+        assert title in "".join(ET.fromstring(content).itertext())
+
+
 def test_the_same_report_gives_the_same_svg() -> None:
     report = build_report(journal())
     assert draw(report, "front", kind="svg") == draw(report, "front", kind="svg")

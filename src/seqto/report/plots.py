@@ -233,7 +233,7 @@ def _pick_lines(axes: Axes, report: Report) -> None:
     for float_count, names in titles.items():
         axes.axvline(float_count, color="#333333", lw=1.0, ls=(0, (5, 2)), zorder=1)
         axes.annotate(
-            ", ".join(names), (float_count, 101), xytext=(3, 0), textcoords="offset points",
+            "\n".join(names), (float_count, 101), xytext=(3, 0), textcoords="offset points",
             fontsize=6.5, rotation=90, va="top", ha="left", zorder=5,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
         )  # fmt: skip

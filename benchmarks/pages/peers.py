@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -98,10 +99,8 @@ def time_of_control() -> str:
         wall = [found["at_s"], ours["seconds"]]
         cells = [_of_theirs(x, metered["wall_s"]) for x in wall]
         lines.append((f"{name}, wall seconds", f"{metered['wall_s']:.0f}", *cells))
-        cpu, most = [found["at_cpu_s"], ours["cpu_s"]], ""
-        if ours["cpu_s"] is None:  # nobody took them: at most all cores all the time
-            cpu, most = [x and cores * x for x in wall], "≤ "
-        cells = [_of_theirs(x, metered["cpu_s"], most) for x in cpu]
+        cpu = zip((found["at_cpu_s"], ours["cpu_s"]), wall, strict=True)
+        cells = [_cpu_of_theirs(own, x, metered["cpu_s"], cores=cores) for own, x in cpu]
         lines.append((f"{name}, CPU seconds", f"{metered['cpu_s']:.0f}", *cells))
     head = ("", "NNCF, accuracy control", "ours: as good a file known", "ours: the whole run")
     return table(head, lines)
@@ -126,6 +125,13 @@ def as_good(history: Sequence[Json], theirs: Json) -> Json | None:
 def _of_theirs(seconds: float | None, total: float, most: str = "") -> str:
     """Return seconds, and their share of the other tool's."""
     return "–" if seconds is None else f"{most}{seconds:.0f} ({most}{seconds / total:.2f})"
+
+
+def _cpu_of_theirs(cpu: float | None, wall: float | None, total: float, *, cores: int) -> str:
+    """Return CPU seconds; where nobody took them, at most all cores all the time."""
+    if cpu is None and wall is not None:
+        return _of_theirs(cores * wall, total, "≤ ")
+    return _of_theirs(cpu, total)
 
 
 def models_of(rows: Sequence[Json]) -> list[str]:
@@ -208,7 +214,13 @@ def _lines(row: Json) -> Iterable[Json]:
         yield _line(title, row, row)
     elif "error" in row:  # a file that is not judged yet has nothing to show
         empty = dict.fromkeys(COLUMNS)
-        yield {"title": title, "error": row["error"], "bounds": None, "picks": (), **empty}
+        yield {
+            "title": title,
+            "error": textwrap.shorten(row["error"], 80, placeholder=" …"),
+            "bounds": None,
+            "picks": (),
+            **empty,
+        }
 
 
 def _line(title: str, found: Json, run: Json) -> Json:

@@ -19,9 +19,12 @@ def key_of(job: jobs.Job) -> str:
 
 
 class Clocked:
-    """Wraps an executor; `record` gets the outcomes of jobs that clocks decide, or gives them."""
+    """Wraps an executor; `record` gets the outcomes of jobs that clocks decide, or gives them.
 
-    def __init__(self, inner: Any, record: dict[str, Any], *, replay: bool) -> None:
+    A trial may be timed twice, by the same job: outcomes are given in the order they were taken in.
+    """
+
+    def __init__(self, inner: Any, record: dict[str, list[Any]], *, replay: bool) -> None:
         self._inner, self._record, self._replay = inner, record, replay
         self._handles: dict[Handle, str] = {}
         self._known: list[Done] = []
@@ -40,7 +43,7 @@ class Clocked:
         if key is not None and self._replay:
             handle = Handle(-1 - self.replayed)
             self.replayed += 1
-            self._known.append(Done(handle, self._record[key]))
+            self._known.append(Done(handle, self._record[key].pop(0)))
             return handle
         handle = self._inner.submit(job, alone=alone)
         if key is not None:
@@ -54,7 +57,8 @@ class Clocked:
         found: list[Done] = self._inner.wait(timeout_s)
         for done in found:
             if done.handle in self._handles:
-                self._record[self._handles.pop(done.handle)] = done.outcome
+                key = self._handles.pop(done.handle)
+                self._record.setdefault(key, []).append(done.outcome)
         return found
 
     def stop(self, handle: Handle) -> None:

@@ -96,7 +96,7 @@ def test_with_the_timings_of_the_first_run_a_timed_run_is_the_same(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = runs.write_config(tmp_path, text=FRONTIER.replace('"size"]', '"size", "latency"]'))
-    record: dict[str, Any] = {}
+    record: dict[str, list[Any]] = {}
     monkeypatch.setattr(
         open_executor,
         "LocalExecutor",

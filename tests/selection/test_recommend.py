@@ -89,7 +89,7 @@ def test_practical_picks_keep_their_promises() -> None:
     found = picks(TRIALS)
     assert found["drop_in"] == 2, "no larger than int8, no slower than float"
     assert found["small"] == 3
-    assert found["fast"] == 4
+    assert found["fast"] == 2, "trial 4 is faster, and larger than int8"
     assert found["size"] == 5
     assert TRIALS[found["balanced"]].loss.value <= 0.02  # type: ignore[union-attr]
 

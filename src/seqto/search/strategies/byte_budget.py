@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,9 @@ from seqto.schemes.scheme import Scheme
 from seqto.search.strategies.noise_model import NoiseModel, Schemes, is_static
 
 BINS = 400  # that the bytes which must go are counted in
+
+
+SAME_MS = 1.001  # of a layer's time: profiles of one kernel are one figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,29 @@ def squeeze(model: NoiseModel, plan: Schemes, limit: float) -> Schemes | None:
             changed[step.layer] = step.options[int(step.chosen[saved])]
         saved = int(step.before[saved])
     return changed
+
+
+def quieten(model: NoiseModel, plan: Schemes, limit: float) -> Schemes | None:
+    """Return the least noisy plan within the byte limit whose layers all are as fast as a plan's.
+
+    Plans of least time pay no attention to bytes and noise that cost no time. None where the plan
+    itself is the least noisy one.
+    """
+    menu = {}
+    for name, scheme in plan.items():
+        ms = SAME_MS * model.own(name, scheme)[2]
+        alike = [
+            s
+            for s in model.space.menu[name]
+            if is_static(s) == is_static(scheme) and model.own(name, s)[2] <= ms
+        ]
+        menu[name] = tuple(alike) or (scheme,)
+    restricted = dataclasses.replace(model, space=dataclasses.replace(model.space, menu=menu))
+    quiet = {n: min(ss, key=lambda s: model.own(n, s)[:2]) for n, ss in menu.items()}
+    fitted = squeeze(restricted, quiet, limit)
+    if fitted is None or model.prices(fitted)[0] >= model.prices(plan)[0]:
+        return None
+    return fitted
 
 
 def _decide(

@@ -4,6 +4,7 @@ Plans are made for a few levels of loss (targets.py), which leave gaps. Between 
 will probably stay within the tolerated loss and a better one that will not, plans of a damage in
 between are tried. And the fastest and the smallest such trial are squeezed, the fastest with the
 same kernels, so that its bytes cost no time: what was measured knows more than the noise model.
+And what is as fast as the fastest, with the least damage that its bytes allow, is tried.
 
 A round that finds a better trial is followed by another from there, up to `CLOSING_ROUNDS`.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.search.space import scheme_by_layer
-from seqto.search.strategies.byte_budget import squeeze
+from seqto.search.strategies.byte_budget import quieten, squeeze
 from seqto.search.strategies.noise_model import NoiseModel, Schemes
 from seqto.search.strategies.targets import (
     SMALLEST,
@@ -32,7 +33,7 @@ from seqto.search.strategies.targets import (
     unknown_plans,
     unpriced_bytes,
 )
-from seqto.selection.recommend import FAST_SIZE, loss_curve, probable_loss, ratio_of
+from seqto.selection.recommend import loss_curve, probable_loss, ratio_of
 
 CLOSING_ROUNDS = 3
 BETWEEN = 3  # plans between two trials
@@ -60,7 +61,7 @@ def bisect_picks(
     limit = byte_limit(model.space, known)
     picks = [_Pick(SMALLEST, trials, lambda t: float(t.size_bytes), "smallest")]
     if timed and model.space.latency_of:
-        quick = [t for t in trials if t.latency and t.size_bytes <= FAST_SIZE * limit]
+        quick = [t for t in trials if t.latency and t.size_bytes <= limit]
         target = fast_target(limit - unpriced_bytes(model, trials))
         picks.append(_Pick(target, quick, ratio_of, "fastest"))
     plans: list[tuple[Schemes | None, str]] = []
@@ -69,6 +70,9 @@ def bisect_picks(
         if best is not None and (fresh is None or best.plan.key in fresh):
             plans += _between(model, pick, best, rival)
             plans += _squeezed(model, pick, best)
+            if pick.target is not SMALLEST:
+                plan = quieten(model, scheme_by_layer(model.space, best.plan), pick.target.limit)
+                plans.append((plan, f"{pick.superlative}, trial {best.number}, less damage"))
     return unknown_plans(plans, known, float_model)
 
 
@@ -102,7 +106,10 @@ def _between(
         return []
     note = f"{pick.target.name}, between {best.number} and {rival.number}"
     levels = np.geomspace(damage_of(best), damage_of(rival), BETWEEN + 2)[1:-1]
-    return [(meet(model, pick.target, d / optimism(model, pick.trials, d)), note) for d in levels]
+    plans = [meet(model, pick.target, d / optimism(model, pick.trials, d)) for d in levels]
+    gains = pick.target.gains
+    most = model.prices_of(best.plan)[gains]  # what is no better than the best is not worth a trial
+    return [(p, note) for p in plans if p is not None and model.prices(p)[gains] <= most]
 
 
 def _squeezed(model: NoiseModel, pick: _Pick, best: Trial) -> list[tuple[Schemes | None, str]]:

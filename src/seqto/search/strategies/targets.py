@@ -1,9 +1,9 @@
 """Plans for what a user will ask for, by what the trials so far have taught.
 
-fast      least time     within the tolerated loss, at most 1.05 × the fully quantized bytes
-drop-in   least time     at a fraction of that loss, no larger than fully quantized
+fast      least time     within the tolerated loss, or a fraction of it (drop-in), no larger than
+                         fully quantized; and what is as fast with less damage
 small     fewest bytes   within the tolerated loss
-portable  as drop-in, of schemes whose answers do not depend on the CPU
+portable  as fast        at a fraction of it, of schemes whose answers do not depend on the CPU
 
 How much damage a loss allows is read off the run's own trials (selection/expected_loss.py), how far
 the noise model is off at that damage too; where the byte limit does not let a plan get so low, a
@@ -29,12 +29,12 @@ from seqto.record.trial import Trial
 from seqto.records import EVALUATION
 from seqto.search.choices import type_may_saturate
 from seqto.search.space import Space
-from seqto.search.strategies.byte_budget import squeeze
+from seqto.search.strategies.byte_budget import quieten, squeeze
 from seqto.search.strategies.descent import Descent
 from seqto.search.strategies.noise_model import NoiseModel, Schemes, is_static
 from seqto.selection import recommend
 from seqto.selection.racing import saw_all_samples
-from seqto.selection.recommend import FAST_SIZE, loss_curve
+from seqto.selection.recommend import FAST, loss_curve
 
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
 # more than the least possible noise is allowed where that is above it
@@ -44,11 +44,9 @@ LEVELS = ((0.3, 1.25), (0.6, 2.0), (0.9, 3.0))
 PORTABLE_LEVEL = LEVELS[0]  # the surest: the only one where a portable trial is good already
 
 
-QUICK = ((0.0, 1.0), (0.5, 0.5))  # prices of bytes and milliseconds where time counts
-
-
-# every integer layer adds a few bytes of nodes: under a tight limit they must be few
-TIGHT = (*QUICK, (1.0, 0.2), (1.0, 0.05))
+# prices of bytes and milliseconds where time counts. Every integer layer adds a few bytes of nodes:
+# under a tight limit they must be few
+QUICK = ((0.0, 1.0), (0.5, 0.5), (1.0, 0.2), (1.0, 0.05))
 
 
 NEAR = 5  # trials that tell how far the noise model is off
@@ -89,14 +87,17 @@ def target_plans(
     full = byte_limit(model.space, known) - unpriced_bytes(model, trials)
     goals = [SMALLEST]
     if timed and model.space.latency_of:
-        goals += [fast_target(full), Target("drop-in", 0.999 * full, TIGHT, 2)]
+        goals.append(fast_target(full))
     least = {target.name: _least_noise(model, target.limit) for target in goals}
     plans: list[tuple[Schemes | None, str]] = []
     for share, slack in LEVELS:
         noise = damage_allowed(model, trials, share * tolerance)
         for target in goals:
             plan = meet(model, target, max(noise, slack * least[target.name]))
-            plans.append((plan, f"{target.name} at {share * tolerance:.1%}"))
+            note = f"{target.name} at {share * tolerance:.1%}"
+            plans.append((plan, note))
+            if plan is not None and target.name == FAST:
+                plans.append((quieten(model, plan, target.limit), f"{note}, less damage"))
     if timed and model.space.latency_of:
         plans += _portable_plans(model, trials, full, tolerance=tolerance)
     return unknown_plans(plans, known, float_model)
@@ -113,7 +114,7 @@ def _portable_plans(
     restricted = _portable_only(model)
     if restricted is None:
         return []
-    target = Target("portable", 0.999 * limit, TIGHT, 2)
+    target = Target("portable", 0.999 * limit, QUICK, 2)
     least = _least_noise(restricted, target.limit)
     full = limit + unpriced_bytes(model, trials)
     good = any(
@@ -158,7 +159,7 @@ def _portable_only(model: NoiseModel) -> NoiseModel | None:
 
 def fast_target(full: float) -> Target:
     """Return the target of the pick `fast`; `full`: bytes of the fully quantized model."""
-    return Target("fast", FAST_SIZE * full, QUICK, 2)
+    return Target(FAST, 0.999 * full, QUICK, 2)
 
 
 def measured_trials(known: Mapping[str, Trial]) -> list[Trial]:

@@ -92,23 +92,17 @@ def interleaved(
     job: RunSetup, store: SampleStore, models: Mapping[str, bytes], *, seconds: float = 1.5
 ) -> dict[str, Latency]:
     """Time one sample through float and all models in turn, `seconds` for each of them."""
-    from seqto.execution.latency import round_orders
+    from seqto.execution.latency import in_turn
     from seqto.records import CALIBRATION
     from seqto.study.timing import latency_from
 
     feeds = store.batch(CALIBRATION, 0, 1)
     raw: list[bytes | Path] = [Path(job.fetched.path), *models.values()]
     sessions = [job.device.open(m, threads=job.settings.device.threads) for m in raw]
-    times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
         for _ in range(3):
             session.time_ms(feeds)
-    end = time.perf_counter() + seconds * len(sessions)
-    for done, order in enumerate(round_orders(len(sessions))):
-        if done >= 20 and (time.perf_counter() >= end or done >= 600):
-            break
-        for i in order:
-            times[i].append(sessions[i].time_ms(feeds))
+    times = in_turn(sessions, feeds, seconds=seconds * len(sessions), rounds=(20, 600))
     for session in sessions:
         session.close()
     return {name: latency_from(times[0], times[i]) for i, name in enumerate(models, start=1)}

@@ -7,30 +7,52 @@ from collections import Counter
 
 import pytest
 
-from seqto.execution.latency import in_turn, round_orders
+from seqto.execution.latency import LONG_MS, in_turn, round_orders
 from seqto.model.batch import Batch
 
 
 class Recording:
     """A session that notes its runs, in place of a model."""
 
-    def __init__(self, name: int, runs: list[int]) -> None:
-        self.name, self.runs = name, runs
+    def __init__(self, name: int, runs: list[int], ms: float = 1.0) -> None:
+        self.name, self.runs, self.ms = name, runs, ms
 
     def time_ms(self, _feeds: Batch) -> float:
         self.runs.append(self.name)
-        return 1.0 + len(self.runs) % 7  # no ratio is precise, so that all rounds are run
+        # no ratio is precise, so that all rounds are run
+        return self.ms * (1.0 + len(self.runs) % 7)
+
+
+def times_of(sessions: list[Recording]) -> list[list[float]]:
+    return in_turn(sessions, Batch({}, 1), seconds=0.0, rounds=(40, 40))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [2, 3, 9])
-def test_every_model_runs_once_a_round_and_never_twice_in_a_row(count: int) -> None:
+def test_every_model_is_timed_once_a_round_and_never_twice_in_a_row(count: int) -> None:
     runs: list[int] = []
-    sessions = [Recording(i, runs) for i in range(count)]
-    times = in_turn(sessions, Batch({}, 1), seconds=0.0, rounds=(40, 40))  # type: ignore[arg-type]
+    times = times_of([Recording(i, runs, ms=LONG_MS) for i in range(count)])
     assert [len(t) for t in times] == [40] * count
-    rounds = [runs[i : i + count] for i in range(0, len(runs), count)]
+    timed = runs[count + count :]  # the first round has a run before each that is timed
+    rounds = [timed[i : i + count] for i in range(0, len(timed), count)]
     assert all(sorted(r) == list(range(count)) for r in rounds)
-    assert all(a != b for a, b in itertools.pairwise(runs))
+    assert all(a != b for a, b in itertools.pairwise(timed))
+
+
+def test_a_short_run_is_timed_with_the_model_in_the_caches() -> None:
+    """After another model's run its weights lie there; a program that runs one finds its own."""
+
+    class Cached(Recording):
+        """Ten times slower after another session's run."""
+
+        def time_ms(self, feeds: Batch) -> float:
+            cold = not self.runs or self.runs[-1] != self.name
+            super().time_ms(feeds)
+            return self.ms * (10.0 if cold else 1.0) * (1.0 + 0.1 * (len(self.runs) % 7))
+
+    runs: list[int] = []
+    times = times_of([Cached(i, runs, ms=2.0) for i in range(3)])
+    assert max(max(own) for own in times) < 4.0
+    assert len(runs) == 2 * 3 * 40
 
 
 def test_a_model_follows_each_of_the_others_about_as_often() -> None:

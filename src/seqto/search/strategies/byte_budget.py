@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +18,15 @@ BINS = 400  # that the bytes which must go are counted in
 
 
 SAME_MS = 1.001  # of a layer's time: profiles of one kernel are one figure
+
+
+ABOUT_AS_FAST = 1.02  # of a plan's time: the pick `fast` calls 1.03 the same (recommend.py)
+
+
+RATES = (1e-6, 1e3)  # noise that a millisecond may be worth
+
+
+RATE_STEPS = 12  # of bisection
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +64,44 @@ def squeeze(model: NoiseModel, plan: Schemes, limit: float) -> Schemes | None:
 
 
 def quieten(model: NoiseModel, plan: Schemes, limit: float) -> Schemes | None:
-    """Return the least noisy plan within the byte limit whose layers all are as fast as a plan's.
+    """Return the least noisy plan within the byte limit that takes as long as a plan.
 
-    Plans of least time pay no attention to bytes and noise that cost no time. None where the plan
-    itself is the least noisy one.
+    Plans of least time pay no attention to bytes and noise that cost no time, and noise that
+    little time would remove. The kinds of kernels stay. None where the plan itself is the least
+    noisy one.
     """
+    alike = {
+        name: [s for s in model.space.menu[name] if is_static(s) == is_static(scheme)] or [scheme]
+        for name, scheme in plan.items()
+    }
+    longest = ABOUT_AS_FAST * model.prices(plan)[2]
+    low, high = RATES
+    for _ in range(RATE_STEPS):
+        rate = math.sqrt(low * high)
+        if model.prices(_quietest(model, alike, rate=rate))[2] <= longest:
+            high = rate
+        else:
+            low = rate
+    quiet = _quietest(model, alike, rate=high)
     menu = {}
-    for name, scheme in plan.items():
-        ms = SAME_MS * model.own(name, scheme)[2]
-        alike = [
-            s
-            for s in model.space.menu[name]
-            if is_static(s) == is_static(scheme) and model.own(name, s)[2] <= ms
-        ]
-        menu[name] = tuple(alike) or (scheme,)
+    for name, options in alike.items():
+        ms = SAME_MS * model.own(name, quiet[name])[2]
+        menu[name] = tuple(s for s in options if model.own(name, s)[2] <= ms)
     restricted = dataclasses.replace(model, space=dataclasses.replace(model.space, menu=menu))
-    quiet = {n: min(ss, key=lambda s: model.own(n, s)[:2]) for n, ss in menu.items()}
     fitted = squeeze(restricted, quiet, limit)
     if fitted is None or model.prices(fitted)[0] >= model.prices(plan)[0]:
         return None
     return fitted
+
+
+def _quietest(model: NoiseModel, menu: Mapping[str, Sequence[Scheme]], *, rate: float) -> Schemes:
+    """Return the scheme of each layer with the least noise, a millisecond counting as so much."""
+
+    def price(name: str, scheme: Scheme) -> tuple[float, float]:
+        noise, size, ms = model.own(name, scheme)
+        return noise + rate * ms, size
+
+    return {name: min(ss, key=functools.partial(price, name)) for name, ss in menu.items()}
 
 
 def _decide(

@@ -179,6 +179,8 @@ def test_an_unknown_section(capsys: Any, tmp_path: Path, config: Path) -> None:
         ("search.sed=3", "search.sed"),
         ("search.seed=three", "search.seed"),
         ("seed", "section.key=value"),
+        ("search.seed=1\nfoo=2", "'foo' follows"),
+        ("search.seed=1\n[x]", "'x' follows"),
         ("search.strategy=best", "best"),
         ("search.order=upwards", "upwards"),
         ("quantize.mode=statik", "statik"),

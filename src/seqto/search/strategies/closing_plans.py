@@ -33,7 +33,7 @@ from seqto.search.strategies.targets import (
     unknown_plans,
     unpriced_bytes,
 )
-from seqto.selection.recommend import loss_curve, probable_loss, ratio_of
+from seqto.selection.recommend import FAST_SIZE, loss_curve, probable_loss, ratio_of
 
 CLOSING_ROUNDS = 3
 BETWEEN = 3  # plans between two trials
@@ -61,8 +61,8 @@ def bisect_picks(
     limit = byte_limit(model.space, known)
     picks = [_Pick(SMALLEST, trials, lambda t: float(t.size_bytes), "smallest")]
     if timed and model.space.latency_of:
-        quick = [t for t in trials if t.latency and t.size_bytes <= limit]
-        target = fast_target(limit - unpriced_bytes(model, trials))
+        quick = [t for t in trials if t.latency and t.size_bytes <= FAST_SIZE * limit]
+        target = fast_target(limit, unpriced=unpriced_bytes(model, trials))
         picks.append(_Pick(target, quick, ratio_of, "fastest"))
     plans: list[tuple[Schemes | None, str]] = []
     for pick in picks:

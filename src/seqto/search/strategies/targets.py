@@ -1,9 +1,9 @@
 """Plans for what a user will ask for, by what the trials so far have taught.
 
-fast      least time     within the tolerated loss, or a fraction of it (drop-in), no larger than
-                         fully quantized; and what is as fast with less damage
+fast      least time     within the tolerated loss, at most 1.01 × the fully quantized bytes
+drop-in   least time     at a fraction of that loss, no larger than fully quantized
 small     fewest bytes   within the tolerated loss
-portable  as fast        at a fraction of it, of schemes whose answers do not depend on the CPU
+portable  as drop-in,    of schemes whose answers do not depend on the CPU
 
 How much damage a loss allows is read off the run's own trials (selection/expected_loss.py), how far
 the noise model is off at that damage too; where the byte limit does not let a plan get so low, a
@@ -12,7 +12,8 @@ bisection over the price of bytes and milliseconds, and squeezed under the byte 
 the convex hull only, and one large table can leave a wide gap in it: for `small` the plan is then
 squeezed until the damage is used up.
 
-The levels of loss leave gaps, which closing_plans.py fills.
+What little time buys less damage is bought, as long as the bytes allow it. The levels of loss leave
+gaps, which closing_plans.py fills.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from seqto.search.strategies.descent import Descent
 from seqto.search.strategies.noise_model import NoiseModel, Schemes, is_static
 from seqto.selection import recommend
 from seqto.selection.racing import saw_all_samples
-from seqto.selection.recommend import FAST, loss_curve
+from seqto.selection.recommend import FAST, FAST_SIZE, loss_curve
 
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
 # more than the least possible noise is allowed where that is above it
@@ -84,22 +85,22 @@ def target_plans(
     curve = loss_curve(trials)
     if curve is None:
         return []
-    full = byte_limit(model.space, known) - unpriced_bytes(model, trials)
+    limit, unpriced = byte_limit(model.space, known), unpriced_bytes(model, trials)
     goals = [SMALLEST]
     if timed and model.space.latency_of:
-        goals.append(fast_target(full))
+        full = 0.999 * limit - unpriced
+        goals += [fast_target(limit, unpriced=unpriced), Target("drop-in", full, QUICK, 2)]
     least = {target.name: _least_noise(model, target.limit) for target in goals}
     plans: list[tuple[Schemes | None, str]] = []
     for share, slack in LEVELS:
         noise = damage_allowed(model, trials, share * tolerance)
         for target in goals:
             plan = meet(model, target, max(noise, slack * least[target.name]))
-            note = f"{target.name} at {share * tolerance:.1%}"
-            plans.append((plan, note))
-            if plan is not None and target.name == FAST:
-                plans.append((quieten(model, plan, target.limit), f"{note}, less damage"))
+            if plan is not None and target is not SMALLEST:
+                plan = quieten(model, plan, target.limit) or plan
+            plans.append((plan, f"{target.name} at {share * tolerance:.1%}"))
     if timed and model.space.latency_of:
-        plans += _portable_plans(model, trials, full, tolerance=tolerance)
+        plans += _portable_plans(model, trials, limit - unpriced, tolerance=tolerance)
     return unknown_plans(plans, known, float_model)
 
 
@@ -157,9 +158,9 @@ def _portable_only(model: NoiseModel) -> NoiseModel | None:
     return dataclasses.replace(model, space=dataclasses.replace(space, menu=menu))
 
 
-def fast_target(full: float) -> Target:
+def fast_target(full: float, *, unpriced: float) -> Target:
     """Return the target of the pick `fast`; `full`: bytes of the fully quantized model."""
-    return Target(FAST, 0.999 * full, QUICK, 2)
+    return Target(FAST, 0.999 * FAST_SIZE * full - unpriced, QUICK, 2)
 
 
 def measured_trials(known: Mapping[str, Trial]) -> list[Trial]:

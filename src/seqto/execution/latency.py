@@ -34,11 +34,13 @@ CHECK_ROUNDS = 5  # rounds after each of which a latency job looks whether it ma
 # of a ratio: the width of its interval at which it ends. Two sessions of one model differ by 2 %
 # (selection/speed.py), so that more rounds would not tell more
 PRECISE = 0.02
-LONG_MS = 100.0  # a run that is longer spends a small share of it on filling the caches
+# runs of a turn that are not timed and that are, by the float model's milliseconds: the longer a
+# run, the smaller the share of it that fills the caches
+TURNS = ((10.0, 3, 3), (100.0, 1, 1), (np.inf, 0, 1))
 
 
 def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed:
-    """Time rounds of one run each; taking turns makes ratios hold on busy machines."""
+    """Time models by turns, which makes ratios hold on busy machines."""
     usual, long = worker.store.usual_and_long(job.split)
     feeds: Batch = worker.store.pick(job.split, [usual])
     alive = _sometimes(signals.alive)
@@ -102,11 +104,11 @@ def in_turn(
     rounds: tuple[int, int],
     alive: Callable[[], None] = lambda: None,
 ) -> list[list[float]]:
-    """Return the milliseconds of each session, one timed run a round.
+    """Return the milliseconds of each session, one figure a round.
 
-    Before a short run comes one that is not timed: after another model's run the caches hold that
-    model's weights, while a program that runs one model finds its own. Of a sentence encoder in
-    int8 (23 MB, 1 ms) the time is 0.4 of float's in a program of its own, and 0.5 without that run.
+    A turn begins with runs that are not timed: after another model's run the caches hold that
+    model's weights, while a program that runs one model finds its own. A sentence encoder in int8
+    (23 MB, 1 ms) takes 0.50 of float's time in the first run of a turn, 0.34 from the fourth on.
     """
     times: list[list[float]] = [[] for _ in sessions]
     end = time.perf_counter() + seconds
@@ -116,12 +118,14 @@ def in_turn(
             break
         if done >= least and done % CHECK_ROUNDS == 0 and _is_precise(times):
             break
+        float_ms = times[0][-1] if done else sessions[0].time_ms(feeds)
+        untimed, timed = next((u, t) for limit, u, t in TURNS if float_ms < limit)
         for i in order:
-            if not times[i] or times[i][-1] < LONG_MS:
-                sessions[i].time_ms(feeds)
+            turn = []
+            for _ in range(untimed + timed):
+                turn.append(sessions[i].time_ms(feeds))
                 alive()
-            times[i].append(sessions[i].time_ms(feeds))
-            alive()
+            times[i].append(float(np.median(turn[untimed:])))
     return times
 
 

@@ -33,8 +33,9 @@ def front_csv(report: Mapping[str, Any]) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     shown = columns(report, Medium.CSV)
     writer.writerow([column.name for column in shown])
-    on_front = [t for t in report["trials"] if t["number"] in set(report["front"])]
-    for trial in sorted(on_front, key=lambda t: (t["size_bytes"], t["number"])):
+    on_front = set(report["front"])
+    front = [t for t in report["trials"] if t["number"] in on_front]
+    for trial in sorted(front, key=lambda t: (t["size_bytes"], t["number"])):
         writer.writerow([_cell(column.value(Row(report, trial))) for column in shown])
     return out.getvalue()
 

@@ -16,8 +16,7 @@ from seqto.assembly.rebuild import rebuild
 from seqto.errors import ConfigError, PlanError
 from seqto.files import TEMPORARY, given_path, temporary_folder, write_file
 from seqto.publish.package import refuse_old_card
-from seqto.record.own_files import JOURNAL
-from seqto.record.replay import RunState, read_state
+from seqto.record.replay import RunState
 from seqto.report import portability
 from seqto.report.view import build_report
 from seqto.search.strategies.one_plan import OnePlan
@@ -142,8 +141,7 @@ def apply(
         out = scratch / "run"
         setup = one_setup(chosen, out, data=data, strategy=OnePlan(plan, timed))
         refuse_other_graph(state.header.layers, layers_of(setup))
-        study_run.run(setup)
-        applied_state = read_state(out / JOURNAL)
+        applied_state = study_run.run(setup)
         applied = applied_state.by_key.get(plan.key)
         if applied is None or applied.error is not None:
             why = "it was not run" if applied is None or applied.error is None else applied.error

@@ -131,13 +131,13 @@ def run_tune(setup: RunSetup) -> Result:
     """Run or resume a study, then write its outputs; on Ctrl-C too, before it is raised."""
     refuse_one_number(setup.settings, setup.guess, setup.fetched)
     try:
-        study_run.run(setup)
+        state = study_run.run(setup)
     except KeyboardInterrupt:
         state = read_state(setup.out / JOURNAL) if (setup.out / JOURNAL).is_file() else RunState()
         if state.header is not None:
             write_outputs(setup.out, state)
         raise
-    result = write_outputs(setup.out, read_state(setup.out / JOURNAL))
+    result = write_outputs(setup.out, state)
     study_run.clear_cache(setup.out)
     if result.problems:
         raise JournalError("; ".join(result.problems))

@@ -44,8 +44,11 @@ from seqto.study.warm_start import check_graph
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
 
 
-def run(setup: RunSetup) -> None:
-    """Run or resume; returns when done or out of budget, raises KeyboardInterrupt on Ctrl-C."""
+def run(setup: RunSetup) -> RunState:
+    """Run or resume, and return the state when done or out of budget.
+
+    Raises KeyboardInterrupt on Ctrl-C.
+    """
     began = time.monotonic() if setup.began is None else setup.began
     own = claim(setup.out)
     with Journal.open(setup.out / JOURNAL) as journal:
@@ -69,6 +72,7 @@ def run(setup: RunSetup) -> None:
                 reason = _steps(setup, study, workspace, metered)
                 spent = meter.to_json(executor.slots)
                 study.append(RunEnded(reason, round(time.monotonic() - began, 1), spent))
+                return study.state
         except KeyboardInterrupt:
             # a journal starts with its header: before it, nothing was begun
             if replay(journal.events).header is not None:

@@ -110,3 +110,20 @@ def test_float_beyond_the_frame_is_named_with_its_size() -> None:
     assert f"float: {report['baseline']['size_bytes'] / 1e6:.2f} MB" in texts
     assert "in search (%)" in texts
     assert all(row["title"] in texts for row in report["picks"][:1])
+
+
+def marks(content: bytes | None) -> int:
+    """Count the signs that a plot as SVG has."""
+    assert content is not None
+    return sum(element.tag.endswith("}use") for element in ET.fromstring(content).iter())
+
+
+@pytest.mark.parametrize("name", ["objectives", "front"])
+def test_of_a_long_run_a_sample_is_drawn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = build_report(journal(trials=120, strategy="frontier"))
+    whole = marks(draw(report, name, kind="svg"))
+    monkeypatch.setattr("seqto.report.plots.MOST_TRIALS", 40)
+    content = draw(report, name, kind="svg")
+    assert whole - 3 * 80 <= marks(content) < whole - 40
+    texts = "".join(ET.fromstring(content or b"").itertext())
+    assert ("sample of the other trials" in texts) == (name == "front")

@@ -28,6 +28,7 @@ from seqto.report import examples, wording
 from seqto.report.columns import Column, Medium, Row, columns
 from seqto.report.fleet_table import device_cell
 from seqto.report.json_file import Writer
+from seqto.report.shown_trials import shown_numbers
 from seqto.schemes.scheme import Scheme
 from seqto.selection.objectives import OBJECTIVES
 from seqto.selection.recommend import title_of
@@ -170,11 +171,8 @@ def shown_trials(report: Mapping[str, Any]) -> tuple[list[Json], list[str]]:
     trials: list[Json] = report["trials"]
     if len(trials) <= MOST_TRIALS:
         return trials, []
-    needed = {*report["front"], *report["recommended"].values(), report["fully_quantized"]}
-    others = [t["number"] for t in trials if t["number"] not in needed]
-    room = max(0, MOST_TRIALS - len(needed))
-    needed.update(others[i * len(others) // room] for i in range(room))
-    shown = [t for t in trials if t["number"] in needed]
+    numbers = shown_numbers(report, most=MOST_TRIALS)
+    shown = [t for t in trials if t["number"] in numbers]
     sentence = (
         f"This page holds {len(shown):,} of {len(trials):,} trials: the front, the picks and an "
         "even sample of the others. report.json has them all."

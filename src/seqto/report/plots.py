@@ -20,6 +20,7 @@ from seqto.files import write_file
 from seqto.records import Json
 from seqto.report import wording
 from seqto.report.json_file import Writer
+from seqto.report.shown_trials import shown_numbers
 from seqto.selection.objectives import OBJECTIVES
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ _OBJECTIVE_STYLES: Sequence[Any] = (
     (ORANGE, "v", "-"),
     (GREY, "P", "--"),
 )
+
+
+MOST_TRIALS = 1000  # that a plot draws: of more, dots cover each other
 
 
 LEAST_TOP = 5.0  # per cent: an axis of losses that ends earlier hides what a user may tolerate
@@ -184,25 +188,24 @@ def _objectives(figure: Figure, report: Report) -> bool:
     axes: Axes = figure.subplots()
     drawn = False
     front = set(report["front"])
+    shown = shown_numbers(report, most=MOST_TRIALS)
     for name in report["objectives"]:
-        rows = [
-            (len(t["excluded"]), t["objectives"][name], t["number"] in front)
-            for t in report["trials"]
-            if t["same_as"] is None
-        ]
-        known = [(n, v, on) for n, v, on in rows if v is not None]
+        trials = [t for t in report["trials"] if t["same_as"] is None]
+        known = [t for t in trials if t["objectives"][name] is not None]
         if not known:
             continue
         drawn = True
         color, marker, line = _style_of(_OBJECTIVE_STYLES, name)
-        values = [100 * v for v in _normalised([v for _, v, _ in known])]
-        points = sorted((n, v, on) for (n, _, on), v in zip(known, values, strict=True))
-        counts = [n for n, _, _ in points]
+        values = [100 * v for v in _normalised([t["objectives"][name] for t in known])]
+        points = sorted(
+            (len(t["excluded"]), v, t["number"]) for t, v in zip(known, values, strict=True)
+        )
+        counts = [count for count, _, _ in points]
         # one trial a count is the paper's walk, drawn as a line; a search that visits counts
         # often has no such line, there the front stands out instead
         walk = len(set(counts)) == len(counts)
         for strong in (False, True):
-            chosen = [p for p in points if walk or p[2] == strong]
+            chosen = [p for p in points if walk or ((p[2] in front) == strong and p[2] in shown)]
             if chosen and (strong or not walk):
                 axes.plot(
                     [p[0] for p in chosen], [p[1] for p in chosen], ls=line if walk else "",
@@ -251,8 +254,11 @@ def _front(figure: Figure, report: Report) -> bool:
         return False
     axes: Axes = figure.subplots()
     on_front = set(report["front"])
+    others = shown_numbers(report, most=MOST_TRIALS) - on_front
+    is_sample = len(others) + len(on_front) < len(known)
+    title = "sample of the other trials" if is_sample else "other trials"
     for chosen, color, label, order in (
-        ([t for t in points if t["number"] not in on_front], GREY, "other trials", 2),
+        ([t for t in points if t["number"] in others], GREY, title, 2),
         ([t for t in points if t["number"] in on_front], BLUE, "front", 4),
     ):
         if chosen:
@@ -270,7 +276,8 @@ def _front(figure: Figure, report: Report) -> bool:
 def _zoom(axes: Axes, report: Report, points: Sequence[Json]) -> None:
     """Frame the front and the picks; float and what loses much lie at the edge or beyond."""
     picked = set(report["recommended"].values())
-    useful = [t for t in points if t["number"] in picked or t["number"] in report["front"]]
+    framed = picked | set(report["front"])
+    useful = [t for t in points if t["number"] in framed]
     useful = useful if len(useful) > 2 else list(points)
     sizes = [t["size_bytes"] / 1e6 for t in useful]
     room = 0.06 * (max(sizes) - min(sizes)) or 0.06 * max(sizes)

@@ -216,13 +216,14 @@ def _choose(
         return [], {}
     trials, points = [trial for trial, _ in rows], [point for _, point in rows]
     on_front = pareto.front(points)
-    chosen = {name: trials[i].number for name, i in pareto.top(points, names=names).items()}
+    best = pareto.top([points[i] for i in on_front], names=names)
+    chosen = {name: trials[on_front[i]].number for name, i in best.items()}
     curve = loss_curve(trials)
     tolerable = {t.number for t in within(trials, tolerance, curve)}
     usable = [i for i in on_front if trials[i].number in tolerable]
     if within_tolerance and usable:
-        best = pareto.top([points[i] for i in usable], names=names)[BALANCED]
-        chosen[BALANCED] = trials[usable[best]].number
+        balanced = pareto.top([points[i] for i in usable], names=names)[BALANCED]
+        chosen[BALANCED] = trials[usable[balanced]].number
     if math.isfinite(limit):
         others = [t for t in trials if t is not full or loss_of(t) <= tolerance]
         chosen.update(_practical(others, tolerable, limit, curve, tolerance=tolerance))
@@ -358,7 +359,7 @@ def kept_float(plan: Plan, layers: Sequence[str]) -> list[str]:
 
 
 def _quantized(plan: Plan) -> set[str]:
-    return {name for name, code in plan.to_json()["schemes"].items() if not _is_float(code)}
+    return {name for name, scheme in plan.schemes if not scheme.is_float}
 
 
 def has_several_schemes(trials: Iterable[Trial]) -> bool:
@@ -369,11 +370,6 @@ def has_several_schemes(trials: Iterable[Trial]) -> bool:
             if not scheme.is_float and first.setdefault(layer, scheme) != scheme:
                 return True
     return False
-
-
-@functools.lru_cache(maxsize=1024)  # runs have few schemes and many layers
-def _is_float(code: str) -> bool:
-    return Scheme.parse(code).is_float
 
 
 def fully_quantized(state: RunState) -> Trial | None:

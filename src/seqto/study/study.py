@@ -406,6 +406,6 @@ class Study:
             else:
                 self.append(TrialMeasured(trial.number, outcome))
                 shown[trial.number] = examples
-        best = recommend(self.state).best
+        best = recommend(self.state).best if any(shown.values()) else None
         if best is not None and shown.get(best):
             self.append(ExamplesFound(best, split, described(self.store, split, shown[best])))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from seqto.records import Json
 from seqto.schemes.scheme import FP32, Scheme
@@ -33,13 +35,16 @@ class Plan:
 
         `bias-correction` among the transforms is the flag `correct_bias`.
         """
-        values = (
+        pairs = (
             (name, Scheme.parse(s) if isinstance(s, str) else s) for name, s in schemes.items()
         )
-        kept = ((name, s) for name, s in values if s.code != FP32.code)
-        pairs = sorted(kept, key=lambda pair: pair[0])
+        return cls._of_pairs(pairs, transforms)
+
+    @classmethod
+    def _of_pairs(cls, pairs: Iterable[tuple[str, Scheme]], transforms: Sequence[str]) -> Plan:
+        kept = sorted((pair for pair in pairs if pair[1].code != FP32.code), key=itemgetter(0))
         changed = tuple(t for t in transforms if t != BIAS_CORRECTION)
-        return cls(tuple(pairs), changed, BIAS_CORRECTION in transforms)
+        return cls(tuple(kept), changed, BIAS_CORRECTION in transforms)
 
     def with_schemes(self, schemes: Mapping[str, Scheme | str]) -> Plan:
         """Return a plan with other schemes on the same float model, bias correction as here."""
@@ -84,4 +89,11 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: Json) -> Plan:
-        return cls.of(data["schemes"], data.get("transforms", ()))
+        pairs = (_pair(layer, code) for layer, code in data["schemes"].items())
+        return cls._of_pairs(pairs, data.get("transforms", ()))
+
+
+@functools.lru_cache(maxsize=65536)
+def _pair(layer: str, code: str) -> tuple[str, Scheme]:
+    """Return a layer and its scheme. Equal ones are one object: a journal repeats them often."""
+    return layer, Scheme.parse(code)

@@ -31,6 +31,9 @@ class WrongTypeError(ValueError):
 
 def read(hint: Any, value: Any, where: str) -> Any:
     """Return the JSON value as an object of the declared type."""
+    if hint in _SCALARS:
+        check(hint, value, where)
+        return value
     origin, arguments = _form(hint)
     if origin in _UNIONS:
         return None if value is None else read(_without_none(hint), value, where)
@@ -87,6 +90,7 @@ def check(hint: Any, value: Any, where: str) -> None:
                 check(inner, getattr(value, name), f"{where}.{name}")
 
 
+_SCALARS = (str, float, int, bool)
 _UNIONS = (types.UnionType, typing.Union)
 _NAMES = {int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
 
@@ -119,16 +123,16 @@ def _record(hint: Any, value: Any, where: str) -> Any:
 
 def _check_plan(value: Mapping[str, Any], where: str) -> None:
     schemes: Any = value.get("schemes")
-    _expect(schemes, dict, f"{where}.schemes")
-    for name, code in schemes.items():
-        _text(name, f"{where}.schemes")
-        _text(code, f"{where}.schemes")
+    schemes_where = f"{where}.schemes"
+    _expect(schemes, dict, schemes_where)
+    for text in (*schemes, *schemes.values()):
+        _text(text, schemes_where)
     read(tuple[str, ...], value.get("transforms", []), f"{where}.transforms")
     for code in set(schemes.values()):
         try:
             Scheme.parse(code)
         except SeqtoError as error:
-            raise WrongTypeError(f"{where}.schemes: {error}") from error
+            raise WrongTypeError(f"{schemes_where}: {error}") from error
 
 
 def _check_json(value: Any, where: str) -> None:

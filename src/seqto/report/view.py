@@ -32,7 +32,8 @@ def build_report(state: RunState) -> Json:
     """Return the whole result as plain JSON. Needs no file, no clock and no model."""
     chosen = recommend(state)
     open_layers = quantizable_layers(state)
-    trials = [_trial(state, t, open_layers) for t in _with_copies(state.numbered)]
+    # each is made finite by itself: of a long run, a second copy of all trials takes much memory
+    trials = [_finite(_trial(state, t, open_layers)) for t in _with_copies(state.numbered)]
     report: Json = {
         "schema": SCHEMA,
         "status": state.status,
@@ -80,8 +81,7 @@ def build_report(state: RunState) -> Json:
             "The diagnosis in the journal has figures of another form, so that only its sentences "
             "are shown: was the journal changed?"
         )
-    finite: Json = _finite(report)
-    return finite
+    return {key: trials if key == "trials" else _finite(value) for key, value in report.items()}
 
 
 def _diagnosis(findings: Sequence[Json]) -> Json | None:
@@ -344,8 +344,10 @@ def _with_copies(trials: Sequence[Trial]) -> list[Trial]:
 
 def _finite(value: Any) -> Any:
     """Return figures with null for infinity (a lossless layer's SQNR), which JSON lacks."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    if value is None or isinstance(value, str | int):
+        return value  # most values of a report; asking for a Mapping takes longer
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(k): _finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

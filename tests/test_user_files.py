@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from seqto.assembly.plan import Plan
+from seqto.record.own_files import OwnFiles
+from seqto.record.trial import Trial
+from seqto.report.models import save_recommended
 from short_run import (
     MINE,
     SHORT,
@@ -151,8 +156,6 @@ def test_samples_of_the_users_are_neither_used_nor_removed(done: Done, tmp_path:
 def test_what_is_no_longer_recommended_is_removed_if_the_run_wrote_it(
     done: Done, tmp_path: Path
 ) -> None:
-    from seqto.record.own_files import OwnFiles
-
     run = done.copy(tmp_path)
     OwnFiles.read(run).write(run / "models" / "trial-7.onnx", b"ours")
     OwnFiles.read(run).write(run / "models" / "trial-8.onnx", b"ours")
@@ -160,6 +163,14 @@ def test_what_is_no_longer_recommended_is_removed_if_the_run_wrote_it(
     assert seqto("report", run) == (0, "")
     assert not (run / "models" / "trial-7.onnx").exists()
     assert (run / "models" / "trial-8.onnx").read_bytes() == MINE
+
+
+def test_models_that_earlier_versions_did_not_list_are_told_by_their_hash(tmp_path: Path) -> None:
+    put(tmp_path, ["models/trial-3.onnx", "models/trial-4.onnx", "models/trial-03.onnx"])
+    of_mine = hashlib.sha256(MINE).hexdigest()
+    trials = {n: Trial(n, Plan(), sha256=digest) for n, digest in ((3, of_mine), (4, "other"))}
+    assert save_recommended(OwnFiles.read(tmp_path), trials, ()) == ([], [])
+    assert sorted(os.listdir(tmp_path / "models")) == ["trial-03.onnx", "trial-4.onnx"]
 
 
 @pytest.mark.parametrize("damage", ["flipped byte", "cut", "empty", "gone"])
@@ -308,7 +319,6 @@ def test_a_file_in_place_of_a_folder_of_the_run_is_one_line(
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     from seqto.errors import JournalError
-    from seqto.record.own_files import OwnFiles
 
     (tmp_path / "mine").write_text("a file of the user")
     with pytest.raises(JournalError, match="mine' is no folder"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Iterable, Mapping
 
@@ -23,13 +25,10 @@ def save_recommended(
     chosen = {_name(n): trials[n] for n in sorted(set(picks))}
     left: list[str] = []
     missing: list[str] = []
-    for number, trial in trials.items():
+    for name, number in _saved(own):
         if _name(number) not in chosen:
-            own.remove(_name(number), known=trial.sha256)
-    for name in list(own.files):
-        match = _MODEL.fullmatch(name)
-        if match and _name(int(match[1])) not in chosen:
-            own.remove(name)
+            trial = trials.get(number) if name == _name(number) else None
+            own.remove(name, known=trial.sha256 if trial else "")
     for name, trial in chosen.items():
         if own.sha256(name) == trial.sha256:
             continue
@@ -44,6 +43,15 @@ def save_recommended(
             except ForeignFileError as error:
                 left.append(str(error))
     return left, missing
+
+
+def _saved(own: OwnFiles) -> list[tuple[str, int]]:
+    """Return the models in a run folder, each with the number of its trial."""
+    entries: list[str] = []
+    with contextlib.suppress(OSError):  # no model was saved yet
+        entries = sorted(os.listdir(own.folder / "models"))
+    matches = [_MODEL.fullmatch(f"models/{entry}") for entry in entries]
+    return [(match[0], int(match[1])) for match in matches if match]
 
 
 def _name(number: int) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqto.selection.pareto import front, hypervolume, top
+from seqto.selection.pareto import front, gained_volume, hypervolume, top
 from seqto.tasks.intervals import wilson
 
 Points = list[tuple[float, ...]]
@@ -82,6 +82,7 @@ def test_points_that_cannot_be_compared_are_refused(points: Points) -> None:
         lambda: front(points),
         lambda: top(points, names=["a", "b"]),
         lambda: hypervolume(points, reference=(9.0, 9.0)),
+        lambda: gained_volume((1.0, 1.0), points, reference=(9.0, 9.0)),
     ):
         with pytest.raises(ValueError, match=r"not finite|objectives"):
             call()
@@ -105,6 +106,16 @@ def test_hypervolume_never_shrinks_when_a_point_is_added(
     assert hypervolume([*points, extra], reference=reference) >= before
     if not any(p == extra or dominates(p, extra) for p in points) and max(extra) < 5:
         assert hypervolume([*points, extra], reference=reference) > before
+
+
+@settings(deadline=None)
+@given(grids.filter(len) | clouds(st.floats(0, 5)).filter(len))
+def test_the_gained_volume_is_what_a_point_adds(points: Points) -> None:
+    reference = (4.0,) * len(points[0])
+    total = 0.0
+    for count, point in enumerate(points):
+        total += gained_volume(point, points[:count], reference=reference)
+    assert total == pytest.approx(hypervolume(points, reference=reference), abs=1e-9)
 
 
 @settings(deadline=None)

@@ -64,6 +64,18 @@ def hypervolume(points: Sequence[Point], *, reference: Point) -> float:
     return _volume(sorted(inside), tuple(reference))
 
 
+def gained_volume(point: Point, others: Sequence[Point], *, reference: Point) -> float:
+    """Return by how much a point enlarges the volume that the others dominate."""
+    _check([point, *others, reference], len(reference))
+    if any(x >= limit for x, limit in zip(point, reference, strict=True)):
+        return 0.0
+    box = math.prod(limit - x for x, limit in zip(point, reference, strict=True))
+    # the part of the box between point and reference that each of the others dominates already
+    corners = [tuple(map(max, point, other)) for other in others]
+    known = hypervolume([corners[i] for i in front(corners)], reference=reference)
+    return max(0.0, box - known)
+
+
 def _check(points: Sequence[Point], width: int | None = None) -> None:
     for point in points:
         width = len(point) if width is None else width

@@ -31,13 +31,14 @@ def hypervolume_curve(state: RunState) -> list[tuple[float, float]]:
         return []
     curve: list[tuple[float, float]] = []
     known: list[tuple[float, ...]] = []
+    share = 0.0
     for at_s, trial in sorted(_finished(state, names), key=lambda row: (row[0], row[1].number)):
         figures = [figure_of(trial, name, state.baseline) for name in names]
         point = tuple(f / corner[n] for f, n in zip(figures, names, strict=True) if f is not None)
         if len(point) < len(names) or any(_covers(other, point) for other in known):
             continue
+        share += pareto.gained_volume(point, known, reference=(1.0,) * len(names))
         known = [other for other in known if not _covers(point, other)] + [point]
-        share = pareto.hypervolume(known, reference=(1.0,) * len(names))
         if share > (curve[-1][1] if curve else 0.0):
             curve.append((round(at_s, 2), round(share, 6)))
     return thinned(curve)

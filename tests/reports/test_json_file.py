@@ -5,6 +5,7 @@ import json
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -367,3 +368,13 @@ def test_without_a_fully_quantized_trial_the_float_models_bytes_are_the_limit() 
     limit = report["baseline"]["size_bytes"]
     assert by_number[report["recommended"]["drop_in"]]["size_bytes"] <= limit
     assert by_number[report["recommended"]["fast"]]["size_bytes"] <= 1.01 * limit
+
+
+@pytest.mark.parametrize(
+    "variant", [{}, {"trials": 1, "failures": 0}, {"names": EVIL_NAMES, "name": EVIL_NAMES[0]}]
+)
+def test_the_file_is_what_json_would_write_at_once(variant: dict[str, Any], tmp_path: Path) -> None:
+    report = {**build_report(journal(**variant)), "surrogate": ["\udc80", {}, []], "empty": []}
+    whole = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    path = write_report(tmp_path, report)
+    assert path.read_bytes() == whole.encode("utf-8", "backslashreplace")

@@ -118,6 +118,12 @@ def test_a_plan_survives_json_and_keeps_its_key(plan: Plan) -> None:
     assert again.key == plan.key
 
 
+def test_plans_that_are_read_share_equal_pairs_of_layer_and_scheme() -> None:
+    plans = [Plan.from_json({"schemes": {"a": "fp16", "b": c}}) for c in ("fp16", "static-u8")]
+    assert plans[0].schemes[0] is plans[1].schemes[0]
+    assert plans[0].schemes[1] != plans[1].schemes[1]
+
+
 @given(st.dictionaries(names, st.sampled_from(GRID), max_size=6))
 def test_the_order_in_which_layers_are_named_does_not_matter(schemes: dict[str, Scheme]) -> None:
     turned = dict(reversed(list(schemes.items())))

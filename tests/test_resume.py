@@ -17,6 +17,8 @@ from seqto.assembly.plan import Plan
 from seqto.data.splits import split_rows
 from seqto.errors import JournalError, PlanError
 from seqto.record.journal import Journal
+from seqto.record.replay import read_state
+from seqto.report.view import build_report
 from seqto.search.strategy import Ask, Need
 from seqto.study.float_model import FloatModel
 
@@ -130,6 +132,14 @@ def test_the_report_follows_the_settings_of_the_last_call(tmp_path: Path) -> Non
     assert event["settings"] == again.report["settings"]
     tune(config=config, out=run, **changed)
     assert journal_of(run, "settings") == [event], "nothing changed, nothing to say"
+
+
+def test_the_report_of_a_call_is_what_its_journal_alone_tells(tmp_path: Path) -> None:
+    config, run = runs.write_config(tmp_path), tmp_path / "run"
+    for trials in (2, 3, 3):
+        result = tune(config=config, out=run, search__max_trials=trials)
+        assert result.report == build_report(read_state(run / "journal.jsonl"))
+        assert result.report["counts"]["trials"] == trials
 
 
 def test_a_resumed_run_keeps_the_batch_that_a_clock_chose(

@@ -70,3 +70,45 @@ def test_a_class_for_each_picture_has_nothing_behind_its_axis_to_join() -> None:
 def test_a_model_is_prepared_alike_each_time() -> None:
     original = net_with_softmax("Softmax", (2, 4, 5, 6), axis=1)
     assert prepare(original).sha256 == prepare(original).sha256
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("shape", [("n", 3, "length", 6), (2, 3, 5, 6), (2, 3, "length", "length")])
+@pytest.mark.parametrize("axis", [3, -1])
+def test_an_old_softmax_over_the_last_axis_stays_one_node(
+    op: str, shape: tuple[Any, ...], axis: int
+) -> None:
+    """Below opset 13 it flattens what lies before its axis, which a converter writes out."""
+    proto = attention_scores(op, shape, opset=11, axis=axis)
+    prepared = prepare(proto).proto
+    assert "Flatten" not in ops_of(prepared)
+    size = (2, 3, 5, 5 if shape[-1] == "length" else 6)
+    x = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    assert np.allclose(answers(proto, x), answers(prepared, x), rtol=0, atol=1e-6)
+
+
+def test_an_old_softmax_over_several_axes_keeps_its_flatten() -> None:
+    proto = attention_scores("Softmax", ("n", 3, "length", 6), opset=11, axis=2)
+    prepared = prepare(proto).proto
+    assert "Flatten" in ops_of(prepared)
+    x = np.random.default_rng(0).standard_normal((2, 3, 5, 6)).astype(np.float32)
+    assert np.allclose(answers(proto, x), answers(prepared, x), rtol=0, atol=1e-6)
+
+
+def attention_scores(op: str, shape: tuple[Any, ...], *, opset: int, axis: int) -> Any:
+    """x ─ Reshape ─ Softmax ─ Mul ─ MatMul ─▶ y, to a shape that is computed from that of x.
+
+    What a converter sees of it has no rank; when constants are folded it has one.
+    """
+    net = Net(opset=opset)
+    shape_of_x = net.add("Shape", ["x"])
+    sizes = []
+    for i in range(4):
+        size = net.add("Gather", [shape_of_x, net.constant(np.array(i, np.int64))])
+        sizes.append(net.add("Unsqueeze", [size], axes=[0]))
+    scores = net.add("Reshape", ["x", net.add("Concat", sizes, axis=0)])
+    scores = net.add(op, [scores], axis=axis)
+    squared = net.add("Mul", [scores, scores])
+    y = net.add("ReduceMean", [squared], axes=[2, 3], keepdims=0)
+    net.add("MatMul", [y, net.weight(3, 4)], output="y")
+    return net.model({"x": shape}, {"y": (shape[0], 4)})

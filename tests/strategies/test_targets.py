@@ -22,8 +22,8 @@ from seqto.records import EVALUATION, Failure, Latency
 from seqto.schemes.types import S8
 from seqto.search.choices import type_may_saturate
 from seqto.search.space import Space, scheme_by_layer
-from seqto.search.strategies.byte_budget import quieten
-from seqto.search.strategies.closing_plans import bisect_picks
+from seqto.search.strategies.byte_budget import quieten, squeeze
+from seqto.search.strategies.closing_plans import SQUEEZED, bisect_picks
 from seqto.search.strategies.frontier import Frontier
 from seqto.search.strategies.goal_plans import goal_plans, region_of
 from seqto.search.strategies.noise_model import NoiseModel, fit, is_static
@@ -35,6 +35,7 @@ from seqto.search.strategies.targets import (
     float_plan,
     measured_trials,
     meet,
+    quietest_within,
     target_plans,
 )
 from seqto.selection.expected_loss import bound
@@ -99,6 +100,26 @@ def test_closing_in_on_the_smallest_plans_files_smaller_than_what_does(seed: int
     for plan, _ in closing_plans(model, known, "small, between "):
         assert plan.key not in known
         assert world.trial(plan).size_bytes < best.size_bytes
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_below_the_smallest_trial_the_plan_of_least_noise_is_tried(seed: int) -> None:
+    """What will do, will do partly by luck: its own plan need not be a good one."""
+    _, model, known = searched(seed)
+    losses = probable(list(known.values()))
+    doing = [t for t in known.values() if losses[t.number] <= TOLERANCE]
+    smallest = min(doing, key=lambda t: t.size_bytes)
+    tried = {plan.key for plan, _ in closing_plans(model, known, "")} | set(known)
+    for share in SQUEEZED:
+        limit = share * model.prices_of(smallest.plan)[1]
+        plan = quietest_within(model, list(known.values()), limit)
+        assert plan is not None
+        assert Plan.of(plan).key in tried
+        noise, size, _ = model.prices(plan)
+        assert size <= limit
+        for trial in known.values():
+            own = squeeze(model, scheme_by_layer(model.space, trial.plan), limit)
+            assert own is None or noise <= model.prices(own)[0]
 
 
 @pytest.mark.parametrize("pick", ["fastest", "smallest"])

@@ -21,7 +21,7 @@ from seqto.model.graph import name_nodes
 from seqto.model.half import widen_half
 from seqto.model.layers import WEIGHTED_OPS, list_layers
 from seqto.model.products import write_products
-from seqto.model.softmax_axis import join_axes_behind
+from seqto.model.softmax_axis import join_axes_behind, remove_flattening
 from seqto.records import InputSpec, Layer
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def prepare(original: Any, *, name: str = "model", max_opset: int | None = None)
     name_nodes(proto)
     fold_constant_nodes(proto)
     write_products(proto)
+    remove_flattening(proto)
     join_axes_behind(proto)
     unshare_weights(proto)
     shorten_tensor_names(proto)

@@ -4,7 +4,9 @@ Plans are made for a few levels of loss (targets.py), which leave gaps. Between 
 will probably stay within the tolerated loss and a better one that will not, plans of a damage in
 between are tried. And the fastest and the smallest such trial are squeezed, the fastest with the
 same kernels, so that its bytes cost no time: what was measured knows more than the noise model.
-And what is as fast as the fastest, with the least damage that its bytes allow, is tried.
+And what is as fast as the fastest, with the least damage that its bytes allow, is tried, and what
+has fewer bytes than the smallest, with the least damage that these allow: a trial that will do owes
+it partly to luck on a few hundred samples, so that its own plan need not be a good one.
 
 A round that finds a better trial is followed by another from there, up to `CLOSING_ROUNDS`.
 """
@@ -30,6 +32,7 @@ from seqto.search.strategies.targets import (
     measured_trials,
     meet,
     optimism,
+    quietest_within,
     unknown_plans,
     unpriced_bytes,
 )
@@ -70,7 +73,9 @@ def bisect_picks(
         if best is not None and (fresh is None or best.plan.key in fresh):
             plans += _between(model, pick, best, rival)
             plans += _squeezed(model, pick, best)
-            if pick.target is not SMALLEST:
+            if pick.target is SMALLEST:
+                plans += _least_damage(model, pick, best)
+            else:
                 plan = quieten(model, scheme_by_layer(model.space, best.plan), pick.target.limit)
                 plans.append((plan, f"{pick.superlative}, trial {best.number}, less damage"))
     return unknown_plans(plans, known, float_model)
@@ -118,3 +123,10 @@ def _squeezed(model: NoiseModel, pick: _Pick, best: Trial) -> list[tuple[Schemes
     size = model.prices(plan)[1]
     note = f"{pick.superlative}, trial {best.number}, smaller"
     return [(squeeze(model, plan, share * size), note) for share in SQUEEZED]
+
+
+def _least_damage(model: NoiseModel, pick: _Pick, best: Trial) -> list[tuple[Schemes | None, str]]:
+    """Return the plans of least noise with fewer bytes than a trial."""
+    size = model.prices_of(best.plan)[1]
+    note = f"least damage below {best.number}"
+    return [(quietest_within(model, pick.trials, share * size), note) for share in SQUEEZED]

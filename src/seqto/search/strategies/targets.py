@@ -29,7 +29,7 @@ from seqto.assembly.plan import Plan
 from seqto.record.trial import Trial
 from seqto.records import EVALUATION
 from seqto.search.choices import type_may_saturate
-from seqto.search.space import Space
+from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.byte_budget import quieten, squeeze
 from seqto.search.strategies.descent import Descent
 from seqto.search.strategies.noise_model import NoiseModel, Schemes, is_static
@@ -228,6 +228,28 @@ def meet(model: NoiseModel, target: Target, noise: float) -> Schemes | None:
     if best is None or target is not SMALLEST:
         return best[1] if best is not None else None
     return _use_up(model, best[1], noise)
+
+
+def quietest_within(model: NoiseModel, trials: Sequence[Trial], limit: float) -> Schemes | None:
+    """Return the plan of least noise within a byte limit; None if none is that small.
+
+    Plans of trials and for many prices of a byte are squeezed under the limit: from a plan near it
+    bytes are counted finely, one far above it leaves more layers to choose among.
+    """
+    plan = float_plan(model)
+    all_bytes = max(model.prices(plan)[1], 1.0)
+    low, high = (math.log(rate) for rate in RATES)
+    starts = [plan, *(scheme_by_layer(model.space, t.plan) for t in trials)]
+    fitting = [squeeze(model, start, limit) for start in starts]
+    for _ in range(2 * STEPS):
+        middle = (low + high) / 2
+        plan = Descent(model, math.exp(middle) / all_bytes, 0.0).best_plan(plan)
+        fitting.append(squeeze(model, plan, limit))
+        if model.prices(plan)[1] > limit:
+            low = middle
+        else:
+            high = middle
+    return min((p for p in fitting if p), key=lambda p: model.prices(p)[0], default=None)
 
 
 def _use_up(model: NoiseModel, plan: Schemes, noise: float) -> Schemes:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from seqto.assembly.joined_products import JOINED_SINCE, join_products
 from seqto.assembly.kept_float import keep_float
 from seqto.model.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS
 from seqto.model.moved_data import passes_on, read_by
@@ -128,6 +129,8 @@ class GraphWriter:
             shape_of=self._shape_of,
             taken={*self._public, *(i.name for i in self._base.graph.input)},
         )
+        if self._prepared.preparation >= JOINED_SINCE:
+            nodes, initializers = join_products(nodes, initializers, public=frozenset(self._public))
         graph = onnx.helper.make_graph(nodes, "g", [], [])
         graph.input.extend(self._base.graph.input)
         graph.output.extend(self._base.graph.output)

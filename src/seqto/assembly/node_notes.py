@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from seqto.assembly.joined_products import SEPARATOR
 from seqto.assembly.plan import Plan
 from seqto.model.files import to_bytes
 from seqto.records import Layer
@@ -24,7 +25,9 @@ def with_node_notes(data: bytes, plan: Plan, layers: Sequence[Layer]) -> bytes:
     codes = {node: schemes.get(layer.name, FP32).code for layer in layers for node in layer.nodes}
     proto = onnx.load_from_string(data)
     for node in proto.graph.node:
-        if node.name in codes:
+        names = [node.name] if node.name in codes else node.name.split(SEPARATOR)
+        if codes.keys() >= set(names):
             entry = node.metadata_props.add()
-            entry.key, entry.value = SCHEME_KEY, codes[node.name]
+            entry.key = SCHEME_KEY
+            entry.value = ", ".join(dict.fromkeys(codes[name] for name in names))
     return to_bytes(proto)

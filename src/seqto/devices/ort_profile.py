@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from seqto.assembly.assembler import Assembler
+from seqto.assembly.joined_products import SEPARATOR
 from seqto.records import Json
 
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "ReorderInput", "ReorderOutput", "Transpose")
@@ -37,16 +38,14 @@ def attribute_times(
     kernels: dict[str, str] = {}
     conversions: list[float] = []
     for row in rows:
-        name = row["node"]
-        layer = owner.get(name, "")
-        while not layer and "_" in name:  # fused nodes carry suffixes
-            name = name.rsplit("_", 1)[0]
-            layer = owner.get(name, "")
-        times = next((n for p, n in (repeats or {}).items() if layer.startswith(p)), 1)
-        milliseconds[layer] = milliseconds.get(layer, 0.0) + times * row["ms"]
+        layers = _layers_of(row["node"], owner)
+        times = next((n for p, n in (repeats or {}).items() if layers[0].startswith(p)), 1)
+        for layer in layers:
+            share = times * row["ms"] / len(layers)
+            milliseconds[layer] = milliseconds.get(layer, 0.0) + share
         if row["op"] in CONVERSIONS:
             conversions.append(times * row["ms"])
-        if layer:
+        for layer in filter(None, layers):
             placement[layer] = row["provider"]
             if row["op"] not in CONVERSIONS:
                 kernels.setdefault(layer, row["op"])
@@ -62,3 +61,18 @@ def attribute_times(
         "conversion_ms": sum(conversions),
         "conversions": len(conversions),
     }
+
+
+def _layers_of(name: str, owner: Mapping[str, str]) -> list[str]:
+    """Return the layer of a node; of a joined product, its layers; [""] where there is none."""
+    layer = _layer_of(name, owner)
+    if layer or SEPARATOR not in name:
+        return [layer]
+    layers = [_layer_of(part, owner) for part in name.split(SEPARATOR)]
+    return layers if all(layers) else [""]
+
+
+def _layer_of(name: str, owner: Mapping[str, str]) -> str:
+    while name not in owner and "_" in name:  # fused nodes carry suffixes
+        name = name.rsplit("_", 1)[0]
+    return owner.get(name, "")

@@ -47,6 +47,11 @@ QUANTIZED_OPS = frozenset(
 LOWEST_OPSET = 13
 
 
+# version of the preparation, in `producer_version`: what is assembled from a model that an earlier
+# version has prepared keeps the form that it was measured in. 2: products are joined
+PREPARATION = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A float model that plans can be built on."""
@@ -57,6 +62,12 @@ class Prepared:
     outputs: tuple[str, ...]
     opset: int
     sha256: str
+
+    @property
+    def preparation(self) -> int:
+        """The version of the preparation that made it; 1 where none is noted."""
+        noted = self.proto.producer_version
+        return int(noted) if noted.isdigit() else 1
 
     def layer(self, name: str) -> Layer:
         return next(x for x in self.layers if x.name == name)
@@ -202,7 +213,7 @@ def fold(proto: Any, *, name: str) -> Any:
     ]
     fresh = onnx.helper.make_model(folded.graph, opset_imports=imports)
     fresh.ir_version = max(proto.ir_version, 8)
-    fresh.producer_name = "seqto"
+    fresh.producer_name, fresh.producer_version = "seqto", str(PREPARATION)
     strip_notes(fresh)
     return fresh
 

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,10 @@ import endless_nets
 import nets
 import runs
 from seqto.cli.main import main
+from seqto.data.arrays import Arrays
+from seqto.data.coco import Coco
 from seqto.data.pictures import Pictures
+from seqto.data.tables import open_table
 from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, DataError, DeviceError, ModelError
 from seqto.execution.local.first_run import moved_answers
@@ -189,6 +193,24 @@ def test_a_pipe_in_place_of_labels_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(DataError, match="regular file"):
         Pictures(tmp_path, tmp_path / "labels.csv")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize(
+    ("name", "open_it"),
+    [
+        ("rows.npz", Arrays),
+        ("texts.tsv", lambda path: open_table(path, ("text",))),
+        ("boxes.json", lambda path: Coco(path.parent, path)),
+    ],
+)
+def test_a_pipe_in_place_of_data_is_refused(
+    tmp_path: Path, name: str, open_it: Callable[[Path], object]
+) -> None:
+    (tmp_path / "a.png").touch()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match="regular file"):
+        open_it(tmp_path / name)
 
 
 def test_a_folder_is_no_regular_file(tmp_path: Path) -> None:

@@ -8,13 +8,8 @@ import os
 import numpy as np
 import pytest
 
-from seqto.data.tokenizer import (
-    TokenizerSettings,
-    input_arrays,
-    input_contents,
-    open_tokenizer,
-    pad_values,
-)
+from seqto.data.token_inputs import input_arrays, input_contents, pad_values
+from seqto.data.tokenizer import TokenizerSettings, open_tokenizer
 from seqto.errors import ConfigError, DataError
 from seqto.records import InputSpec
 from text_files import VOCABULARY, tokenizer_json

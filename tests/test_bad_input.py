@@ -28,6 +28,7 @@ from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, DataError, DeviceError, ModelError
 from seqto.execution.local.first_run import moved_answers
 from seqto.files import open_regular
+from seqto.model.files import load
 from seqto.model.ort_session import open_session
 from seqto.report.live import LiveView
 from seqto.selection.recommend import pick_named
@@ -312,6 +313,13 @@ def test_a_model_whose_name_is_not_utf8_is_tuned(tmp_path: Path) -> None:
     words = ["tune", str(name), "--config", str(config), "--out", str(tmp_path / "run")]
     assert main([*words, "--max-trials", "2", "--quiet"]) == 0
     assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "made.onnx")]) == 0
+
+
+def test_a_file_that_is_no_model_and_whose_name_is_not_utf8_is_one_line(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.onnx"))
+    path.write_bytes(b"rubbish" * 30)
+    with pytest.raises(ModelError, match="not a readable ONNX model"):
+        load(path)
 
 
 def test_external_data_beside_a_model_whose_name_is_not_utf8_is_one_line(

@@ -57,7 +57,7 @@ def test_a_worker_folds_as_this_process_does() -> None:
 def test_a_model_that_a_worker_cannot_open_is_named() -> None:
     net = endless_nets.heavy_constants(products=2, side=8)
     net.graph.node[1].op_type = "Nonsense"
-    with pytest.raises(ModelError, match="heavy does not load in ONNX Runtime: .*Nonsense"):
+    with pytest.raises(ModelError, match=r"heavy does not load in ONNX Runtime: .*Nonsense"):
         prepare(net, name="heavy", optimize=optimize_in_worker(60.0))
 
 

@@ -378,6 +378,21 @@ def test_a_folder_whose_name_is_not_utf8_is_written_and_read(tmp_path: Path) -> 
     assert main(["analyze", str(model), "--config", str(config), "--out", str(folder / "a")]) == 0
 
 
+def test_names_in_a_dry_run_move_no_cursor(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = nets.residual()
+    for number, node in enumerate(model.graph.node):
+        node.name = f"\x1b[31m\u202e\n{number}"
+    nets.save(model, tmp_path / "net.onnx")
+    words = ["tune", str(tmp_path / "net.onnx"), "--data", "random:300", "--out", "run"]
+    assert main([*words, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "\u202e" not in printed
+    assert "\n0" not in printed
+
+
 def test_nodes_with_one_name_are_told_apart(tmp_path: Path) -> None:
     model = nets.residual()
     for node in model.graph.node:

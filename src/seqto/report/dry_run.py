@@ -27,6 +27,7 @@ from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
 from seqto.study.setup_data import fed_data
 from seqto.study.workspace import judged_output, prepare_anew
 from seqto.tasks.task import judges_one_output
+from seqto.text import plain
 
 SHOWN = 30  # layers that are listed for people
 
@@ -97,7 +98,7 @@ class DryRun:
         ]
         more = len(self.layers) - SHOWN
         lines += [f"  and {more} more: --dry-run --json lists all"] if more > 0 else []
-        return "\n".join(lines)
+        return "\n".join(plain(line) for line in lines)  # names are a stranger's
 
 
 def _too_few(missing: int) -> str:

@@ -23,6 +23,7 @@ from seqto.model.half import widen_half
 from seqto.model.layers import WEIGHTED_OPS, list_layers
 from seqto.model.products import write_products
 from seqto.model.softmax_axis import join_axes_behind
+from seqto.model.sparse import make_dense
 from seqto.records import InputSpec, Layer
 
 QUANTIZED_OPS = frozenset(
@@ -86,6 +87,7 @@ def prepare(
     proto = onnx.ModelProto()
     proto.CopyFrom(original)
     strip_notes(proto)
+    make_dense(proto, name=name)
     name_nodes(proto)
     widen_half(proto)
     proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)

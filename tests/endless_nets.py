@@ -1,4 +1,4 @@
-"""Models that never end: a Loop of 2^62 turns, for tests of time limits."""
+"""Models that never end: a Loop of 2^62 turns, and constants that take long to compute."""
 
 from __future__ import annotations
 
@@ -48,3 +48,29 @@ def endless_constants() -> list[Any]:
         numpy_helper.from_array(np.array(2**62), "turns"),
         numpy_helper.from_array(np.array(True), "yes"),
     ]
+
+
+def heavy_constants(*, products: int = 400, side: int = 4000) -> Any:
+    """x ──▶ MatMul ──▶ Add(a number) ──▶ y; the number is that of many products of constants."""
+    filled = helper.make_tensor("value", TensorProto.FLOAT, [1], [1e-4])
+    nodes = [helper.make_node("ConstantOfShape", ["sides"], ["k0"], value=filled)]
+    nodes += [
+        helper.make_node("MatMul", [f"k{i}", "k0"], [f"k{i + 1}"], name=f"product{i}")
+        for i in range(products)
+    ]
+    nodes += [
+        helper.make_node("ReduceMean", [f"k{products}"], ["number"], name="mean", keepdims=0),
+        helper.make_node("MatMul", ["x", "m"], ["z"], name="fc"),
+        helper.make_node("Add", ["z", "number"], ["y"], name="add"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "heavy",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])],
+        [
+            numpy_helper.from_array(np.array([side, side]), "sides"),
+            numpy_helper.from_array(np.ones((4, 3), np.float32), "m"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

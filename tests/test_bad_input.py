@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,15 @@ import endless_nets
 import nets
 import runs
 from seqto.cli.main import main
+from seqto.data.arrays import Arrays
+from seqto.data.coco import Coco
 from seqto.data.pictures import Pictures
+from seqto.data.tables import open_table
 from seqto.devices.ort import Ort
 from seqto.errors import ConfigError, DataError, DeviceError, ModelError
 from seqto.execution.local.first_run import moved_answers
 from seqto.files import open_regular
+from seqto.model.files import load
 from seqto.model.ort_session import open_session
 from seqto.report.live import LiveView
 from seqto.selection.recommend import pick_named
@@ -191,6 +196,24 @@ def test_a_pipe_in_place_of_labels_is_refused(tmp_path: Path) -> None:
         Pictures(tmp_path, tmp_path / "labels.csv")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize(
+    ("name", "open_it"),
+    [
+        ("rows.npz", Arrays),
+        ("texts.tsv", lambda path: open_table(path, ("text",))),
+        ("boxes.json", lambda path: Coco(path.parent, path)),
+    ],
+)
+def test_a_pipe_in_place_of_data_is_refused(
+    tmp_path: Path, name: str, open_it: Callable[[Path], object]
+) -> None:
+    (tmp_path / "a.png").touch()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match="regular file"):
+        open_it(tmp_path / name)
+
+
 def test_a_folder_is_no_regular_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"regular file|directory"):
         open_regular(tmp_path)
@@ -292,6 +315,13 @@ def test_a_model_whose_name_is_not_utf8_is_tuned(tmp_path: Path) -> None:
     assert main(["export", str(tmp_path / "run"), "-o", str(tmp_path / "made.onnx")]) == 0
 
 
+def test_a_file_that_is_no_model_and_whose_name_is_not_utf8_is_one_line(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.onnx"))
+    path.write_bytes(b"rubbish" * 30)
+    with pytest.raises(ModelError, match="not a readable ONNX model"):
+        load(path)
+
+
 def test_external_data_beside_a_model_whose_name_is_not_utf8_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -346,6 +376,21 @@ def test_a_folder_whose_name_is_not_utf8_is_written_and_read(tmp_path: Path) -> 
     assert main(["report", out]) == 0
     assert main(["export", out, "-o", str(folder / "made.onnx")]) == 0
     assert main(["analyze", str(model), "--config", str(config), "--out", str(folder / "a")]) == 0
+
+
+def test_names_in_a_dry_run_move_no_cursor(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = nets.residual()
+    for number, node in enumerate(model.graph.node):
+        node.name = f"\x1b[31m\u202e\n{number}"
+    nets.save(model, tmp_path / "net.onnx")
+    words = ["tune", str(tmp_path / "net.onnx"), "--data", "random:300", "--out", "run"]
+    assert main([*words, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "\u202e" not in printed
+    assert "\n0" not in printed
 
 
 def test_nodes_with_one_name_are_told_apart(tmp_path: Path) -> None:

@@ -67,6 +67,27 @@ def test_files_with_other_inputs_are_not_compared(tmp_path: Path) -> None:
         seqto.check(tmp_path / "other.onnx", against=tmp_path / "net.onnx", config=config)
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_files_whose_outputs_have_other_sizes_are_not_compared(
+    tmp_path: Path, declared: bool
+) -> None:
+    config = runs.write_config(tmp_path)
+    model = onnx.load(tmp_path / "net.onnx")
+    (gemm,) = [n for n in model.graph.node if n.op_type == "Gemm"]
+    constants = {t.name: t for t in model.graph.initializer}
+    transposed = any(a.name == "transB" and a.i for a in gemm.attribute)
+    for name, axis in ((gemm.input[1], 0 if transposed else 1), (gemm.input[2], 0)):
+        fewer = np.delete(onnx.numpy_helper.to_array(constants[name]), 0, axis=axis)
+        constants[name].CopyFrom(onnx.numpy_helper.from_array(fewer, name))
+    shape = model.graph.output[0].type.tensor_type.shape
+    shape.dim[1].dim_value -= 1
+    if not declared:
+        shape.dim[1].dim_param = "classes"
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.raises(ConfigError, match="two forms of one model"):
+        seqto.check(tmp_path / "other.onnx", against=tmp_path / "net.onnx", config=config)
+
+
 def test_a_runs_plan_is_put_on_another_checkpoint(tmp_path: Path) -> None:
     config, run = runs.write_config(tmp_path / "in"), tmp_path / "run"
     result = seqto.tune(config=config, out=run, search__max_trials=3)

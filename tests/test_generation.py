@@ -169,6 +169,13 @@ def test_logits_of_a_shape_that_is_none_are_refused() -> None:
         Generator(rules, {"decoder": flat}).generate(np.array([1]))
 
 
+def test_a_stop_token_beyond_the_vocabulary_is_refused() -> None:
+    for least in (0, 2):
+        rules = Wiring({"tokens": "tokens"}, "logits", (0, 9), start=1, min_length=least)
+        with pytest.raises(ModelError, match=r"task.stop names token 9, .* 2 tokens only"):
+            Generator(rules, _constant([0.0, 1.0])).generate(np.array([1]))
+
+
 def test_numbers_that_are_none_have_no_probability() -> None:
     assert softmax(np.array([np.nan, 0, 0], np.float32)).tolist() == [0, 0.5, 0.5]
     assert softmax(np.array([np.nan, -np.inf], np.float32)).tolist() == [0, 0]

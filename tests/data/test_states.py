@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 import pytest
 
+import endless_nets
 import nets
 import seqto
 from net_builder import Net
 from seqto.data.arrays import Arrays
 from seqto.data.states import WithStates
-from seqto.errors import ConfigError
+from seqto.errors import ConfigError, ModelError
 from seqto.model import prepare as model_prepare
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -90,6 +91,24 @@ def test_a_run_with_states_that_an_output_feeds(tmp_path: Path) -> None:
     assert report["trials"][0]["loss"]["samples"] == 16
     said = " ".join(f["message"] for f in report["findings"])
     assert "Inputs that samples do not bring: rate = 2, state = next" in said
+
+
+def test_states_of_a_model_that_never_ends_are_not_waited_for(tmp_path: Path) -> None:
+    model = recurrent(rate=False)
+    (last,) = [n for n in model.graph.node if "y" in n.output]
+    last.output[0] = "before"
+    model.graph.node.append(endless_nets.endless_loop("before", "y"))
+    model.graph.initializer.extend(endless_nets.endless_constants())
+    path = save(tmp_path, model)
+    with pytest.raises(ModelError, match=r"net.onnx does not answer within 2 s on one sample"):
+        seqto.tune(
+            path,
+            out=tmp_path / "run",
+            data__arrays=str(tmp_path / "samples.npz"),
+            data__states={"state": "next"},
+            device__timeout_s=2,
+            **FEW,
+        )
 
 
 def test_zeros_stand_for_a_state_that_nobody_gives(tmp_path: Path) -> None:

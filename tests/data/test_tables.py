@@ -91,6 +91,10 @@ def test_files_that_do_not_fit_say_so(tmp_path, name, content, columns, message)
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
+        ({"text": []}, "neither the name of a column nor its number"),
+        ({"text": True}, "neither the name"),
+        ({"text": 1.5}, "neither the name"),
+        ({"text": -1}, "from 0"),
         (["txt"], "did you mean 'text'"),
         (["_"], "at least one column"),
         (["text", "text"], "each once"),

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
 
-from seqto.data.tokenizer import (
-    TokenizerSettings,
-    input_arrays,
-    input_contents,
-    open_tokenizer,
-    pad_values,
-)
+from seqto.data.token_inputs import input_arrays, input_contents, pad_values
+from seqto.data.tokenizer import TokenizerSettings, open_tokenizer
 from seqto.errors import ConfigError, DataError
 from seqto.records import InputSpec
 from text_files import VOCABULARY, tokenizer_json
@@ -103,6 +99,8 @@ def test_the_digest_follows_the_content(tmp_path):
         ({"file": "a", "pad": True}, "not a whole number"),
         ({"file": 3}, "not a text"),
         ({"file": "a", "inputs": "x"}, "not a table"),
+        ({"file": "a", "pad": -1}, "no number of a token"),
+        ({"file": "a", "pad": 10**23}, "no number of a token"),
         ({"file": "a", "inputs": {"x": "maks"}}, "did you mean 'mask'"),
     ],
 )
@@ -122,6 +120,56 @@ def test_files_that_are_no_tokenizers_are_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     with pytest.raises(DataError, match=r"no token \[UNK\]"):
         open_tokenizer(TokenizerSettings(vocab=str(tmp_path / "vocab.txt")))
+
+
+@pytest.mark.parametrize("truncation", [[1], "x", 3, ["Right", 8, "LongestFirst", 0]])
+def test_a_truncation_that_is_no_table_is_refused(tmp_path, truncation):
+    path = changed(tmp_path, truncation=truncation)
+    with pytest.raises(DataError, match=r"t.json is no tokenizer .* no table"):
+        opened(path)
+
+
+def test_a_limit_that_the_library_cannot_take_is_refused(tmp_path):
+    path = tokenizer_json(tmp_path / "t.json")
+    with pytest.raises(DataError, match=r"max_length 1000000000000000000000 of t.json"):
+        opened(path, max_length=10**21)
+
+
+def test_a_tokenizer_whose_template_lacks_its_tokens_fails_as_others_do(tmp_path):
+    # the library panics: in Python that is no Exception
+    post_processor = json.loads(tokenizer_json(tmp_path / "t.json").read_text())["post_processor"]
+    path = changed(tmp_path, post_processor={**post_processor, "special_tokens": {}})
+    with pytest.raises(DataError, match="the tokenizer fails"):
+        opened(path).encode("good")
+
+
+@pytest.mark.parametrize("vocab", ['{"a": Infinity}', "[" * 100_000, '{"a": 1e999}', "null"])
+def test_a_vocabulary_without_numbers_is_refused(tmp_path, vocab):
+    (tmp_path / "vocab.json").write_text(vocab)
+    (tmp_path / "merges.txt").write_text("a b\n")
+    names = {n: str(tmp_path / f"{n}.{e}") for n, e in (("vocab", "json"), ("merges", "txt"))}
+    with pytest.raises(DataError, match=r"no vocab.json"):
+        open_tokenizer(TokenizerSettings(**names))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "t.json")
+    with pytest.raises(DataError, match="no regular file"):
+        opened(tmp_path / "t.json")
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    for name in ("", "a\0b", "a" * 5000):
+        with pytest.raises(ConfigError, match=r"data.tokenizer"):
+            open_tokenizer(TokenizerSettings(name))
+
+
+def changed(folder, **values):
+    """Return a tokenizer.json with other values."""
+    path = tokenizer_json(folder / "t.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    return path
 
 
 def specs(*names: str) -> tuple[InputSpec, ...]:

@@ -135,6 +135,24 @@ def test_no_export_leaves_a_card_beside_it_that_describes_another_file(
     assert digest in (tmp_path / "m.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("output", "card", "part"),
+    [
+        ("m.onnx", ["--card", "m.onnx"], "both the model and its card"),
+        ("m.md", ["--card"], "both the model and its card"),
+        ("m.onnx", ["--card", ""], "is empty"),
+    ],
+)
+def test_a_card_never_takes_the_place_of_its_model(
+    done: Done, tmp_path: Path, output: str, card: list[str], part: str
+) -> None:
+    words = [w if w.startswith("--") or not w else tmp_path / w for w in card]
+    code, _, err = command("export", done.out, "-o", tmp_path / output, *words)
+    assert code == 2
+    assert part in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_notes_of_the_user_beside_a_model_are_no_card(done: Done, tmp_path: Path) -> None:
     (tmp_path / "m.md").write_text("my notes")
     assert command("export", done.out, "-o", tmp_path / "m.onnx")[0] == 0

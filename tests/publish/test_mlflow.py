@@ -14,7 +14,8 @@ import runs
 import seqto
 from finished_run import seqto as command
 from hub_server import serve_hub
-from seqto.publish.mlflow import metric_name
+from seqto.errors import ConfigError
+from seqto.publish.mlflow import check_tracker, metric_name
 
 pytest.importorskip("mlflow")
 SHORT = ("--max-trials", "3", "--jobs", "1", "-q")
@@ -151,6 +152,19 @@ def test_a_study_that_is_refused_is_not_recorded(tmp_path: Path) -> None:
     )
     assert code == 2
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "part"), [("net.onnx", "is a file"), ("nonsense://x", "no address that MLflow")]
+)
+def test_an_address_that_is_none_is_refused_before_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, part: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").write_bytes(b"a file")
+    with pytest.raises(ConfigError, match=part):
+        check_tracker(address)
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
 
 
 @pytest.mark.parametrize("name", ["mAP@0.5", "score_Größe", "a/../b", "x" * 400, "F1 (macro)"])

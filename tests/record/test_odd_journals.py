@@ -86,6 +86,19 @@ def _make_all(report: dict[str, Any], folder: Path) -> None:
         rich.console.Console(file=out, width=80).print(terminal.summary(report, folder="run"))
 
 
+@pytest.mark.parametrize(
+    ("name", "odd"),
+    [("max_latency", {"a": 1}), ("max_size", "4MB"), ("want", {}), ("tolerance", None)],
+)
+def test_a_goal_that_is_none_is_refused(tmp_path: Path, name: str, odd: Any) -> None:
+    header = copy.deepcopy(EVENTS[0])
+    header["settings"].setdefault("search", {})[name] = odd
+    path = tmp_path / "journal.jsonl"
+    path.write_text(json.dumps(header) + "\n")
+    with pytest.raises(JournalError, match=f"settings.search.{name} is"):
+        read_state(path)
+
+
 @pytest.mark.parametrize("event", [{"event": "trial"}, {"event": "trial", "trial": {}}])
 def test_an_empty_trial_is_refused(tmp_path: Path, event: dict[str, Any]) -> None:
     path = tmp_path / "journal.jsonl"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,16 @@ def test_knowledge_survives_its_file(folder: Path) -> None:
     assert again == known
 
 
+@pytest.mark.parametrize("value", ["Infinity", "NaN", "1" + "0" * 400, '"x"', "null"])
+def test_sensitivities_that_are_no_numbers_are_refused(folder: Path, value: str) -> None:
+    data = read_knowledge(folder / "first").to_json()
+    layer = next(iter(data["damage"]))
+    data["damage"][layer] = dict.fromkeys(data["damage"][layer], "odd")
+    (folder / "x.json").write_text(json.dumps(data).replace('"odd"', value))
+    with pytest.raises(ConfigError, match="is damaged"):
+        read_knowledge(folder / "x.json")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [("{}", "holds no sensitivities"), ("[", "no JSON file"), ('{"seqto_sensitivities": 9}', "9")],
@@ -153,6 +164,16 @@ def test_a_file_that_holds_no_sensitivities_is_one_line(
         "frontier", "--from", folder / "x.json",
     )  # fmt: skip
     assert words in line
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_in_place_of_sensitivities_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.json")
+    with pytest.raises(ConfigError, match="no regular file"):
+        read_knowledge(tmp_path / "x.json")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="Not a directory"):
+        read_knowledge(tmp_path / "file" / "x.json")
 
 
 def test_a_run_of_another_graph_is_refused_before_anything_is_measured(folder: Path) -> None:

@@ -133,6 +133,9 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path) -> None:
     table = {"file": str(bundles.write_tokenizer(tmp_path / "tokenizer.json"))}
     with pytest.raises(ConfigError, match=r"task.stop = '</t>' is no token of tokenizer.json"):
         task(stop="</t>").for_tokenizer(table).make_wiring()
+    for number in (-3, 10**23):
+        with pytest.raises(ConfigError, match=r"task.stop = .* is no number of a token"):
+            task(stop=number).make_wiring()
 
 
 def test_the_kind_is_known() -> None:

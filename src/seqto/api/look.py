@@ -7,6 +7,7 @@ from pathlib import Path
 from seqto.api.folders import read_report
 from seqto.api.settings import settings_of
 from seqto.errors import ConfigError
+from seqto.execution.local.fold import optimize_in_worker
 from seqto.model import prepare as model_prepare
 from seqto.model.license import license_of
 from seqto.records import Json
@@ -24,7 +25,8 @@ def inspect(model: str | Path) -> Json:
 
     Nothing is run and nothing is written.
     """
-    models = list(fetch(settings_of(model, None, None, {})))
+    settings = settings_of(model, None, None, {})
+    models = list(fetch(settings))
     if len(models) != 1:
         raise ConfigError(f"{model} names {len(models)} models: give one")
     (fetched,) = models
@@ -35,7 +37,9 @@ def inspect(model: str | Path) -> Json:
         texts = takes_tokens(inputs)
         guess = guess_kind(inputs, outputs, said=said_task(proto), texts=texts)
     license_text = license_of(proto, fetched.origin)
-    prepared = model_prepare.prepare(proto, name=fetched.name)
+    prepared = model_prepare.prepare(
+        proto, name=fetched.name, optimize=optimize_in_worker(settings.device.timeout_s)
+    )
     return {
         "name": fetched.name,
         "path": fetched.path,

@@ -19,6 +19,7 @@ from seqto.publish.package import (
     make_package,
     public_report,
     refuse_old_card,
+    refuse_one_name,
 )
 from seqto.record.replay import RunState
 from seqto.record.trial import Trial
@@ -56,6 +57,7 @@ def export_with_card(
     source, path = Path(folder), given_path(output, "output")
     check_output(path, source)
     beside = card_beside(path) if card is None else given_path(card, "--card")
+    refuse_one_name(beside, [path])
     check_card(beside)
     if beside.absolute() != card_beside(path).absolute():
         refuse_old_card(path)
@@ -66,6 +68,7 @@ def export_with_card(
     files = {path.with_name(name): content for name, content in named.items()}
     for file in files:
         check_output(file, source)
+    refuse_one_name(beside, files)
     text = card_with_figure(public_report(report), chosen.number, files=named)
     for file, content in files.items():
         write_file(file, content, error=ConfigError)

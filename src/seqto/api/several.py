@@ -151,7 +151,8 @@ def _outcome(setup: RunSetup | SeqtoError, tune: Callable[[RunSetup], Result]) -
 def write_index(out: Path, outcomes: Mapping[str, Outcome]) -> tuple[str, ...]:
     """Write the list of runs beside them, unless a file of somebody else has its name."""
     path = out / INDEX
-    if path.exists() and b"<title>seqto runs</title>" not in path.read_bytes()[:20_000]:
+    head = path.read_bytes()[:20_000] if path.is_file() else b""
+    if path.exists() and b"<title>seqto runs</title>" not in head:
         return (f"{path} is not ours and is left as it is",)
     rows = [_row(name, outcome) for name, outcome in outcomes.items()]
     write_file(path, utf8(html_page.render_index(rows, folder=str(out), live=False)))

@@ -100,7 +100,7 @@ def add_export(commands: Any) -> None:
     parser.add_argument(
         "--card",
         nargs="?",
-        const="",
+        const=True,  # the bare option: a file beside the model
         metavar="FILE",
         help="write a model card beside the model, and where it comes from into the model's "
         "metadata (default: no card; without FILE: OUTPUT with the ending .md)",

@@ -54,7 +54,11 @@ def export(options: argparse.Namespace) -> int:
 
 def _export_with_card(options: argparse.Namespace, source: Path, output: Path) -> int:
     saved, card = api.export_with_card(
-        source, output, card=options.card or None, trial=options.trial, pick=options.pick
+        source,
+        output,
+        card=None if options.card is True else options.card,
+        trial=options.trial,
+        pick=options.pick,
     )
     more = {"card": str(card)}
     _print_saved(saved, output, f"trial {saved.trial}", as_json=options.json, more=more)

@@ -21,6 +21,7 @@ from numpy.lib import format as npy
 
 from seqto.data.labels import as_label
 from seqto.errors import DataError
+from seqto.files import open_regular
 from seqto.records import Json, Sample
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _is_label(key: str, arrays: Mapping[str, Array]) -> bool:
 
 def _open(path: Path) -> dict[str, Array]:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             magic = stream.read(6)
             stream.seek(0)
             if magic == npy.MAGIC_PREFIX:
@@ -124,12 +125,14 @@ def _open(path: Path) -> dict[str, Array]:
                     info.filename.removesuffix(".npy"): _member(archive, info, stream)
                     for info in archive.infolist()
                 }
-    except IsADirectoryError as error:
-        raise DataError(f"{path} is a folder; an .npz or .npy file is needed") from error
     except FileNotFoundError as error:
         raise DataError(f"the array file {path} does not exist") from error
     except DataError:
         raise
+    except OSError as error:
+        folder = "it is a folder; an .npz or .npy file is needed" if path.is_dir() else ""
+        why = folder or error.strerror or error
+        raise DataError(f"cannot read arrays from {path}: {why}") from error
     # zlib.error and NotImplementedError (an odd compression) among them, from inside the archive
     except Exception as error:
         raise DataError(f"cannot read arrays from {path}: {error}") from error

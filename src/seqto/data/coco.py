@@ -17,6 +17,7 @@ from seqto.data.geometry import Fit
 from seqto.data.pictures import NO_LABELS, Pictures
 from seqto.data.preprocess import UnreadableError
 from seqto.errors import ConfigError, DataError
+from seqto.files import open_regular
 from seqto.records import Json, Sample
 
 if TYPE_CHECKING:
@@ -146,8 +147,11 @@ def _listed(paths: Paths) -> list[str | Path]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        table: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        with open_regular(path) as stream:
+            table: Any = json.loads(stream.read())
+    except OSError as error:
+        raise DataError(f"cannot read the annotations {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise DataError(f"cannot read the annotations {path}: {error}") from error
     for key in ("images", "annotations", "categories"):
         if not isinstance(table, dict) or not isinstance(table.get(key), list):

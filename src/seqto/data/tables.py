@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from seqto.data.preprocess import UnreadableError
 from seqto.errors import ConfigError, DataError, nearest
-from seqto.text import plain
+from seqto.text import plain, shorten
 
 TEXT, TEXT_PAIR, LEFT, RIGHT = "text", "text_pair", "left", "right"
 SOURCE, TARGET, REFERENCES = "source", "target", "references"
 LABEL, SCORE = "label", "score"
 ROLES = (TEXT, TEXT_PAIR, LEFT, RIGHT, SOURCE, TARGET, REFERENCES, LABEL, SCORE)
 SKIPPED = "_"
+SHOWN = 60  # characters of a value in a message
 
 TSV, CSV, JSONL, PARQUET, LINES = "tsv", "csv", "jsonl", "parquet", "lines"
 FORMATS = (TSV, CSV, JSONL, PARQUET, LINES)
@@ -71,7 +72,8 @@ def open_table(
     """
     path = Path(path)
     if not path.is_file():
-        kind = "is a folder, not a file" if path.is_dir() else "does not exist"
+        kind = "is no regular file" if path.exists() else "does not exist"
+        kind = "is a folder, not a file" if path.is_dir() else kind
         raise DataError(f"the data file {str(path)!r} {kind}")
     if form is None:
         form = SUFFIXES.get(path.suffix.lower(), LINES)
@@ -96,6 +98,13 @@ def check_columns(columns: Columns) -> None:
             raise ConfigError(
                 f"data.columns names {role!r}, which is none of {', '.join(ROLES)}"
                 f"{nearest(str(role), ROLES)} (write '_' for a column to leave out)"
+            )
+    for role, column in columns.items() if isinstance(columns, Mapping) else ():
+        whole = isinstance(column, int) and not isinstance(column, bool) and column >= 0
+        if not whole and not isinstance(column, str):
+            raise ConfigError(
+                f"data.columns.{role} = {shorten(repr(column), SHOWN)} is neither the name of a "
+                "column nor its number, from 0"
             )
     named = [role for role in roles if role != SKIPPED]
     if not named or len(set(named)) != len(named):

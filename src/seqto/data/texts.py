@@ -36,6 +36,7 @@ from seqto.data.tables import (
     Table,
     open_table,
 )
+from seqto.data.token_inputs import input_arrays, input_contents, pad_values
 from seqto.data.tokenizer import (
     EMPTY,
     IDS,
@@ -43,10 +44,7 @@ from seqto.data.tokenizer import (
     PADDING,
     Tokenizer,
     TokenizerSettings,
-    input_arrays,
-    input_contents,
     open_tokenizer,
-    pad_values,
 )
 from seqto.errors import ConfigError, nearest
 from seqto.records import InputSpec, Json, Sample

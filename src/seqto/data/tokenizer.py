@@ -7,9 +7,10 @@ special tokens kept, and `Encoded.dropped` tells by how much.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,27 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqto.errors import ConfigError, DataError, nearest
-from seqto.records import InputSpec, Json
+from seqto.files import open_regular, read_path
+from seqto.records import Json
 from seqto.text import shorten
 
 IDS, MASK, PADDING, TYPES = "ids", "mask", "padding", "types"
 ZEROS, ONES, POSITIONS, EMPTY = "zeros", "ones", "positions", "empty"
 CONTENTS = (IDS, MASK, PADDING, TYPES, ZEROS, ONES, POSITIONS, EMPTY)
 
-# names that exporters give to inputs → what goes in
-USUAL_INPUTS = {
-    "input_ids": IDS,
-    "tokens": IDS,
-    "ids": IDS,
-    "attention_mask": MASK,
-    "input_mask": MASK,
-    "mask": MASK,
-    "token_type_ids": TYPES,
-    "segment_ids": TYPES,
-    "position_ids": POSITIONS,
-}
-CACHE_WORD = "past"  # names of the inputs of a decoder's cache begin so: past_key_values.0.key
 LARGEST_FILE_BYTES = 1 << 28
+LARGEST_TOKEN = 2**31 - 1  # inputs may be int32
 KIND_NAMES = {str: "a text", int: "a whole number", bool: "true or false", Mapping: "a table"}
 
 
@@ -74,6 +64,11 @@ class TokenizerSettings:
             )
         if self.max_length is not None and self.max_length < 1:
             raise ConfigError(f"data.tokenizer.max_length = {self.max_length} must be at least 1")
+        if self.pad is not None and not 0 <= self.pad <= LARGEST_TOKEN:
+            raise ConfigError(
+                f"data.tokenizer.pad = {shorten(self.pad, 40)} is no number of a token, from 0 to "
+                f"{LARGEST_TOKEN}"
+            )
         for name, content in self.inputs.items():
             if content not in CONTENTS:
                 raise ConfigError(
@@ -135,10 +130,8 @@ class Tokenizer:
         return _encoded(cut, len(whole.ids) - len(cut.ids))
 
     def _run(self, library: Any, text: str, second: str | None) -> Any:
-        try:
+        with _library_errors("the tokenizer fails"):
             return library.encode(text, second, add_special_tokens=self.special)
-        except Exception as error:  # the library raises plain Exception
-            raise DataError(f"the tokenizer fails: {error}") from error
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Return the text of some tokens; `special`: with the special ones."""
@@ -177,6 +170,8 @@ def open_tokenizer(settings: TokenizerSettings) -> Tokenizer:
     """Open the tokenizer of a table [data.tokenizer]."""
     content, name, digest = _content(settings)
     truncation = json.loads(content).get("truncation") or {}
+    if not isinstance(truncation, dict):
+        raise DataError(f"{name} is no tokenizer that can be used: its truncation is no table")
     max_length = settings.max_length or truncation.get("max_length")
     library = _from_json(content, name)
     library.no_padding()
@@ -186,12 +181,13 @@ def open_tokenizer(settings: TokenizerSettings) -> Tokenizer:
         limited = _from_json(content, name)
         limited.no_padding()
         # a file says where it cuts; without, the end of the longer text is cut
-        limited.enable_truncation(
-            int(max_length),
-            stride=0,
-            strategy=_snake(truncation.get("strategy", "LongestFirst")),
-            direction=str(truncation.get("direction", "Right")).lower(),
-        )
+        with _library_errors(f"max_length {max_length} of {name} cannot be used"):
+            limited.enable_truncation(
+                int(max_length),
+                stride=0,
+                strategy=_snake(truncation.get("strategy", "LongestFirst")),
+                direction=str(truncation.get("direction", "Right")).lower(),
+            )
     return Tokenizer(library, limited, max_length, settings.special, digest, name)
 
 
@@ -222,13 +218,17 @@ def _content(settings: TokenizerSettings) -> tuple[str, str, str]:
 
 def _read(path: str) -> str:
     try:
-        if Path(path).stat().st_size > LARGEST_FILE_BYTES:
+        with open_regular(read_path(path, "data.tokenizer")) as stream:
+            content = stream.read(LARGEST_FILE_BYTES + 1)
+        if len(content) > LARGEST_FILE_BYTES:
             raise DataError(f"the tokenizer file {path!r} is larger than 256 MB")
-        return Path(path).read_text(encoding="utf-8")
+        return content.decode("utf-8")
     except FileNotFoundError as error:
         raise DataError(f"the tokenizer file {path!r} does not exist") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the tokenizer file {path!r}: {error}") from error
+    except OSError as error:
+        raise DataError(f"cannot read the tokenizer file {path!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"the tokenizer file {path!r} is not UTF-8: {error.reason}") from error
 
 
 def _library() -> Any:
@@ -239,12 +239,21 @@ def _library() -> Any:
     return tokenizers
 
 
+@contextlib.contextmanager
+def _library_errors(said: str) -> Iterator[None]:
+    """Make what the library raises a DataError: plain Exceptions, and panics of its Rust code."""
+    try:
+        yield
+    except BaseException as error:  # a panic is no Exception, and its class cannot be imported
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{said}: {error}") from error
+
+
 def _from_json(content: str, name: str) -> Any:
     library = _library()
-    try:
+    with _library_errors(f"{name} is no tokenizer that can be used"):
         return library.Tokenizer.from_str(content)
-    except Exception as error:  # the library raises plain Exception
-        raise DataError(f"{name} is no tokenizer that can be used: {error}") from error
 
 
 def _word_piece(vocab: str, settings: TokenizerSettings) -> str:
@@ -277,92 +286,14 @@ def _bpe(vocab: str, merges: str, settings: TokenizerSettings) -> str:
     library = _library()
     try:
         tokens = {str(k): int(v) for k, v in json.loads(vocab).items()}
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(f"{settings.vocab!r} is no vocab.json of token and number") from error
     pairs = [line.split(" ") for line in merges.splitlines() if line and not line.startswith("#v")]
     if any(len(pair) != 2 for pair in pairs):
         raise DataError(f"{settings.merges!r} is no merges.txt: two tokens a line are needed")
-    try:
+    with _library_errors(f"{settings.vocab!r} and {settings.merges!r} do not fit"):
         model = library.models.BPE(tokens, [(a, b) for a, b in pairs])
-    except Exception as error:  # the library raises plain Exception
-        raise DataError(
-            f"{settings.vocab!r} and {settings.merges!r} do not fit: {error}"
-        ) from error
     tokenizer = library.Tokenizer(model)
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = library.decoders.ByteLevel()
     return str(tokenizer.to_str())
-
-
-# ------------------------------------------------------------------------- inputs of the model
-
-
-def input_contents(settings: TokenizerSettings, specs: Sequence[InputSpec]) -> dict[str, str]:
-    """Return model input → what goes in: as the settings say, else by the names of the inputs.
-
-    Without specs (the caller feeds several models itself) the token numbers are called `ids`.
-    """
-    if not specs:
-        return dict(settings.inputs) or {IDS: IDS}
-    names = [spec.name for spec in specs]
-    for name in settings.inputs:
-        if name not in names:
-            known = ", ".join(map(repr, names))
-            raise ConfigError(
-                f"data.tokenizer.inputs names {name!r}, which is no input of the model"
-                f"{nearest(name, names)}: it has {known}"
-            )
-    usual = {n: USUAL_INPUTS[n] for n in names if n in USUAL_INPUTS}
-    usual |= {spec.name: EMPTY for spec in specs if _is_cache(spec)}
-    contents = usual | dict(settings.inputs)
-    if not settings.inputs and len(names) == 1:
-        contents = {names[0]: IDS}
-    missing = [name for name in names if name not in contents]
-    if missing:
-        raise ConfigError(
-            f"what goes into input {missing[0]!r} of the model is not known: set "
-            f'data.tokenizer.inputs = {{ {missing[0]} = "…" }} to one of {", ".join(CONTENTS)}'
-        )
-    if list(contents.values()).count(IDS) != 1:
-        raise ConfigError("data.tokenizer.inputs must give 'ids' to exactly one input")
-    for spec in specs:
-        if contents[spec.name] == EMPTY and None not in spec.shape[1:]:
-            raise ConfigError(
-                f"data.tokenizer.inputs.{spec.name} = 'empty' needs an axis that the model leaves "
-                "open, behind that of samples; export it with a dynamic axis"
-            )
-    return {name: contents[name] for name in names}
-
-
-def _is_cache(spec: InputSpec) -> bool:
-    """Tell whether an input is the cache of a decoder, whose length the model leaves open."""
-    named = spec.name.lower().startswith(CACHE_WORD)
-    return named and len(spec.shape) >= 3 and None in spec.shape[1:]
-
-
-def input_arrays(
-    encoded: Encoded, contents: Mapping[str, str], specs: Sequence[InputSpec] = ()
-) -> dict[str, NDArray[Any]]:
-    """Return the arrays of one sequence by model input, without padding."""
-    length = len(encoded)
-    by_content: Mapping[str, NDArray[Any]] = {
-        IDS: encoded.ids,
-        MASK: np.ones(length, np.int64),
-        PADDING: np.zeros(length, np.bool_),
-        TYPES: encoded.types,
-        ZEROS: np.zeros(length, np.int64),
-        ONES: np.ones(length, np.int64),
-        POSITIONS: np.arange(length, dtype=np.int64),
-        EMPTY: np.zeros(length, np.int64),  # not fed: holds the place of a token in the store
-    }
-    types = {spec.name: np.dtype(spec.dtype) for spec in specs}
-    return {
-        name: by_content[content].astype(types.get(name, by_content[content].dtype), copy=False)
-        for name, content in contents.items()
-    }
-
-
-def pad_values(contents: Mapping[str, str], *, pad: int) -> dict[str, int]:
-    """Return model input → the value that fills up a shorter sequence of a batch."""
-    by_content = {IDS: pad, PADDING: 1, ONES: 1}
-    return {name: by_content.get(content, 0) for name, content in contents.items()}

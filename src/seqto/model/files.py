@@ -116,7 +116,7 @@ def utf8_name(path: Path) -> Iterator[str]:
     if _is_utf8(str(path)):
         yield str(path)
         return
-    if not _is_utf8(path.name) and path.is_file() and not external_files(path):
+    if not _is_utf8(path.name) and path.is_file() and not _has_external_files(path):
         with temporary_folder("seqto-model-") as folder:
             link = folder / "model.onnx"
             link.symlink_to(path.resolve())
@@ -135,6 +135,16 @@ def utf8_name(path: Path) -> Iterator[str]:
         yield f"{HANDLES}/{handle}/{path.name}"
     finally:
         os.close(handle)
+
+
+def _has_external_files(path: Path) -> bool:
+    """Return whether a file has weights beside it; one that is no model has none."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return bool(external_files(path))
+    except (DecodeError, ValueError):
+        return False
 
 
 def _is_utf8(text: str) -> bool:

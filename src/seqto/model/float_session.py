@@ -67,7 +67,11 @@ def run_for(
     asked = [n for n in names if n not in feeds]
     values: dict[str, NDArray[Any]] = {}
     if asked:
-        values = dict(zip(asked, session.run(asked, dict(feeds)), strict=True))
+        try:
+            found = session.run(asked, dict(feeds))
+        except Exception as error:  # ORT raises many types without a root
+            raise ModelError(f"the model does not run for calibration: {error}") from error
+        values = dict(zip(asked, found, strict=True))
     values.update({n: feeds[n] for n in names if n in feeds})
     return {n: without_filling(value, feeds) for n, value in values.items()}
 

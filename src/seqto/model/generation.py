@@ -165,6 +165,11 @@ class Generator:
                 "with task.decoder.output.logits"
             )
         last = logits[0] if logits.ndim == 2 else logits[0, -1]
+        if max(self.wiring.stop) >= len(last):
+            raise ModelError(
+                f"task.stop names token {max(self.wiring.stop)}, but output "
+                f"{self.wiring.logits!r} of the decoder has logits of {len(last)} tokens only"
+            )
         return Step(feeds, outputs, last.astype(np.float32))
 
     def _feed(self, word: str, state: State, spec: InputSpec) -> NDArray[Any]:

@@ -126,13 +126,16 @@ def _in_graph_order(graph: Any, layers: list[Layer]) -> list[Layer]:
     return sorted(layers, key=lambda x: first[x.name])
 
 
-def inferred_values(proto: Any) -> list[Any]:
-    """Return types and shapes that shape inference gives; the weights' values are not needed."""
+def inferred_values(proto: Any, *, data: bool = False) -> list[Any]:
+    """Return types and shapes that shape inference gives; the weights' values are not needed.
+
+    data: also shapes that follow from numbers which are computed.
+    """
     import onnx
 
     light = without_weights(proto)
     try:
-        graph = onnx.shape_inference.infer_shapes(light).graph
+        graph = onnx.shape_inference.infer_shapes(light, data_prop=data).graph
     except Exception:  # a custom op stops inference: then only what the file says is known
         graph = light.graph
     return [*graph.value_info, *graph.input, *graph.output]

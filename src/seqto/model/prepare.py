@@ -11,21 +11,20 @@ import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from seqto.errors import ModelError
 from seqto.files import temporary_folder
 from seqto.model.bundle import components_of, set_components
+from seqto.model.constant_nodes import may_take_long
 from seqto.model.files import DATA_SUFFIX, PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
 from seqto.model.graph import name_nodes
 from seqto.model.half import widen_half
 from seqto.model.layers import WEIGHTED_OPS, list_layers
 from seqto.model.products import write_products
 from seqto.model.softmax_axis import join_axes_behind, remove_flattening
+from seqto.model.sparse import make_dense
 from seqto.records import InputSpec, Layer
-
-if TYPE_CHECKING:
-    pass
 
 QUANTIZED_OPS = frozenset(
     (
@@ -73,21 +72,37 @@ class Prepared:
         return next(x for x in self.layers if x.name == name)
 
 
+class Optimize(Protocol):
+    """Writes the model that ONNX Runtime's basic optimizer makes of a model file."""
+
+    def __call__(self, source: Path, target: Path, *, large: bool) -> None: ...
+
+
 # -------------------------------------------------------------------------------------- preparation
 
 
-def prepare(original: Any, *, name: str = "model", max_opset: int | None = None) -> Prepared:
-    """Name, upgrade, fold, fuse, shorten. Does not change its argument."""
+def prepare(
+    original: Any,
+    *,
+    name: str = "model",
+    max_opset: int | None = None,
+    optimize: Optimize | None = None,
+) -> Prepared:
+    """Name, upgrade, fold, fuse, shorten. Does not change its argument.
+
+    optimize: what folds constants where that may take long; None: this process does it.
+    """
     import onnx
 
     refuse_quantized(original, name=name)
     proto = onnx.ModelProto()
     proto.CopyFrom(original)
     strip_notes(proto)
+    make_dense(proto, name=name)
     name_nodes(proto)
     widen_half(proto)
     proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
-    proto = fold(proto, name=name)
+    proto = fold(proto, name=name, optimize=optimize)
     name_nodes(proto)
     fold_constant_nodes(proto)
     write_products(proto)
@@ -181,26 +196,18 @@ def make_initializers_private(proto: Any) -> None:
     proto.ir_version = max(proto.ir_version, 4)
 
 
-def fold(proto: Any, *, name: str) -> Any:
+def fold(proto: Any, *, name: str, optimize: Optimize | None = None) -> Any:
     """Fold constants and pads and fuse BatchNorm with ONNX Runtime's basic optimizer."""
     import onnx
-    import onnxruntime as ort
 
     make_initializers_private(proto)
     domains = {n.domain for n in proto.graph.node}
     with temporary_folder("seqto-fold-") as folder:
         source, target = folder / "in.onnx", folder / "out.onnx"
         save(proto, source)
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = str(target)
-        if proto.ByteSize() > PROTOBUF_LIMIT_BYTES // 2:
-            options.add_session_config_entry(
-                "session.optimized_model_external_initializers_file_name", "out.data"
-            )
+        run = optimize if optimize is not None and may_take_long(proto) else optimize_here
         try:
-            ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+            run(source, target, large=proto.ByteSize() > PROTOBUF_LIMIT_BYTES // 2)
         except Exception as error:  # ORT raises many types without a root
             first = str(error).strip().splitlines()[0]
             raise ModelError(f"{name} does not load in ONNX Runtime: {first}") from error
@@ -216,6 +223,21 @@ def fold(proto: Any, *, name: str) -> Any:
     fresh.producer_name, fresh.producer_version = "seqto", str(PREPARATION)
     strip_notes(fresh)
     return fresh
+
+
+def optimize_here(source: Path, target: Path, *, large: bool) -> None:
+    """Write the optimized model in this process; large: with its constants in a file beside it."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(target)
+    if large:
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_file_name", "out.data"
+        )
+    ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
 
 
 def fold_constant_nodes(proto: Any) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from seqto.errors import ConfigError
+from seqto.files import shown
 from seqto.record.events import Event, TrialFinished, TrialTimed
 from seqto.record.own_files import JOURNAL
 from seqto.record.replay import read_state
@@ -35,6 +36,10 @@ EXPERIMENT = "seqto"
 STUDY, KEY, CURRENT = "seqto.study", "seqto.plan_key", "seqto.recommended"
 PARENT, NAME = "mlflow.parentRunId", "mlflow.runName"
 ARTIFACTS = ("report.html", "report.json", "front.csv")
+SCHEMES = (
+    *("http", "https", "file", "sqlite", "postgresql", "mysql", "mssql"),
+    *("databricks", "databricks-uc", "uc"),
+)
 LONGEST_WAIT_S = 120.0  # at the end, for what is still to be sent
 # the client's own defaults wait for many minutes; a setting of the user's wins
 LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
@@ -48,7 +53,7 @@ def log_warning(text: str) -> None:
 def check_tracker(uri: str) -> str:
     """Return the address of the tracker; `uri` may be empty for MLFLOW_TRACKING_URI.
 
-    Raises before a study begins where MLflow is not installed or no address is known.
+    Raises before a study begins where MLflow is not installed, or the address is none.
     """
     address = uri or os.environ.get("MLFLOW_TRACKING_URI", "")
     if not address:
@@ -56,7 +61,18 @@ def check_tracker(uri: str) -> str:
             "--mlflow has no address of a tracking server: give one (--mlflow URI), or set "
             "MLFLOW_TRACKING_URI"
         )
-    _import_client()
+    client = _import_client()
+    scheme, colon, _ = address.partition("://")
+    if not colon and Path(address).exists() and not Path(address).is_dir():
+        raise ConfigError(f"--mlflow {shown(address)} is a file: give a folder or a server")
+    if colon and scheme.partition("+")[0].lower() not in SCHEMES:  # MLflow's plug-ins know more
+        try:
+            client(tracking_uri=address)
+        except Exception as error:  # MLflow raises many types without a root
+            raise ConfigError(
+                f"--mlflow {shown(address)} is no address that MLflow knows: give http://…, or a "
+                "folder"
+            ) from error
     return address
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -123,6 +123,15 @@ def check_card(path: Path) -> None:
         raise ConfigError(
             f"{shown(path)} is no card that seqto wrote, and is left as it is: name another file "
             "with --card FILE"
+        )
+
+
+def refuse_one_name(card: Path, models: Iterable[Path]) -> None:
+    """Raise where the card would be written over a model of the same export."""
+    if any(card.resolve() == model.resolve() for model in models):
+        raise ConfigError(
+            f"{shown(card)} would be both the model and its card: name the model .onnx, or the "
+            "card with --card FILE"
         )
 
 

@@ -365,12 +365,23 @@ def _is_names(value: Any) -> bool:
 
 def _settings_problem(settings: Mapping[str, Json]) -> str | None:
     search = settings.get("search", {})
-    objectives, tolerance = search.get("objectives", []), search.get("tolerance", 0.0)
+    objectives, want = search.get("objectives", []), search.get("want")
     if not _is_names(objectives):
         return f"settings.search.objectives is {objectives!r:.40}, not a list of names"
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
-        return f"settings.search.tolerance is {tolerance!r:.40}, not a number"
+    if not isinstance(want, str | None):
+        return f"settings.search.want is {want!r:.40}, not text"
+    for name in _NUMBERS:
+        value = search.get(name, 0.0)
+        absent = value is None and name != "tolerance"
+        if not absent and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return f"settings.search.{name} is {value!r:.40}, not a number"
     return None
+
+
+_NUMBERS = (  # settings of the search that reports read
+    *("tolerance", "max_loss", "max_score_drop", "max_size", "min_speedup", "max_latency"),
+    "max_peak_memory",
+)
 
 
 def _json(value: Any) -> Any:

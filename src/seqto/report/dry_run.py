@@ -16,7 +16,7 @@ from seqto.errors import DeviceError, ModelError
 from seqto.execution.local.first_run import refuse_endless, refuse_endless_bundle
 from seqto.files import temporary_folder
 from seqto.model import compare as model_compare
-from seqto.model import prepare as model_prepare
+from seqto.model.prepare import Prepared
 from seqto.records import CALIBRATION, Json, Layer
 from seqto.report.columns import layers_text
 from seqto.search.choices import Choices
@@ -25,8 +25,9 @@ from seqto.study.bundles import SEQUENCE, device_for
 from seqto.study.make_space import mode_of, offered_menu
 from seqto.study.setup import RunSetup, probe_rows, rounding_kinds
 from seqto.study.setup_data import fed_data
-from seqto.study.workspace import judged_output
+from seqto.study.workspace import judged_output, prepare_anew
 from seqto.tasks.task import judges_one_output
+from seqto.text import plain
 
 SHOWN = 30  # layers that are listed for people
 
@@ -97,7 +98,7 @@ class DryRun:
         ]
         more = len(self.layers) - SHOWN
         lines += [f"  and {more} more: --dry-run --json lists all"] if more > 0 else []
-        return "\n".join(lines)
+        return "\n".join(plain(line) for line in lines)  # names are a stranger's
 
 
 def _too_few(missing: int) -> str:
@@ -110,11 +111,7 @@ def _too_few(missing: int) -> str:
 def describe(setup: RunSetup) -> DryRun:
     """Describe a run; nothing is written."""
     settings = setup.settings
-    prepared = model_prepare.prepare(
-        setup.fetched.load(),
-        name=setup.fetched.name,
-        max_opset=settings.constraints.max_opset,
-    )
+    prepared = prepare_anew(setup, setup.fetched.load())
     # a run rounds them and leaves out those whose inputs are not finite, which are very few
     matrices = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
     kinds = rounding_kinds(settings, setup.strategy, prepared.layers)
@@ -183,7 +180,7 @@ def _workers(setup: RunSetup) -> int:
     return setup.settings.search.jobs or os.cpu_count() or 1
 
 
-def _one_sample(setup: RunSetup, prepared: model_prepare.Prepared) -> tuple[float, float]:
+def _one_sample(setup: RunSetup, prepared: Prepared) -> tuple[float, float]:
     """Measure one sample: seconds in the float model, bytes on disk."""
     inputs = prepared.inputs if setup.wiring is None else (SEQUENCE,)
     batch = inputs[0].shape[0] or 1

@@ -93,16 +93,43 @@ def _open(setup: RunSetup, path: Path) -> Session:
 
 def _refuse_other_ends(original: Path, model: Path) -> None:
     """Refuse two files that do not take the same inputs and give the same outputs."""
-    ends = [
-        [[x.name for x in side] for side in (_inputs(proto.graph), proto.graph.output)]
+    sides = [
+        (_inputs(proto.graph), list(proto.graph.output))
         for proto in (model_files.load(original), model_files.load(model))
     ]
-    for what, before, after in zip(("inputs", "outputs"), *ends, strict=True):
-        if before != after:
-            raise ConfigError(
-                f"{model} has {what} {', '.join(after)}, but {original} has {', '.join(before)}: "
-                "these are not two forms of one model"
-            )
+    for what, before, after in zip(("inputs", "outputs"), *sides, strict=True):
+        names = [[x.name for x in side] for side in (before, after)]
+        if names[0] != names[1]:
+            listed = ", ".join(names[1]), ", ".join(names[0])
+            raise ConfigError(_not_two_forms(model, original, what, *listed))
+        for old, new in zip(before, after, strict=True):
+            if not _fit(_declared(old), _declared(new)):
+                listed = f"{new.name} {_declared(new)[1]}", f"{old.name} {_declared(old)[1]}"
+                raise ConfigError(_not_two_forms(model, original, what, *listed))
+
+
+def _not_two_forms(model: Path, original: Path, what: str, now: str, before: str) -> str:
+    return (
+        f"{model} has {what} {now}, but {original} has {before}: these are not two forms of one "
+        "model"
+    )
+
+
+def _declared(value: Any) -> tuple[int, list[int | None]]:
+    """Return the type and the sides that a model declares; None is an open one."""
+    tensor = value.type.tensor_type
+    return tensor.elem_type, [d.dim_value or None for d in tensor.shape.dim]
+
+
+def _fit(a: tuple[int, list[int | None]], b: tuple[int, list[int | None]]) -> bool:
+    """Return whether two declarations can be of one tensor; without sides, nothing is declared."""
+    if a[0] != b[0]:
+        return False
+    if not a[1] or not b[1]:
+        return True
+    return len(a[1]) == len(b[1]) and all(
+        x is None or y is None or x == y for x, y in zip(a[1], b[1], strict=True)
+    )
 
 
 def _inputs(graph: Any) -> list[Any]:
@@ -129,8 +156,14 @@ def _measure(
     labels = store.labels(REPORT)
     reference = scoring.reference_from(task, REPORT, parts, labels=labels, about=description.about)
     scorer = Scorer(task, reference, device=worker.device.name, rows=rows, labels=labels)
-    for decoded_rows in decoded(sessions[1], reference=reference.decoded.answers):
-        scorer.add(decoded_rows)
+    try:
+        for decoded_rows in decoded(sessions[1], reference=reference.decoded.answers):
+            scorer.add(decoded_rows)
+    except (ValueError, IndexError) as error:  # of arrays: the files do not say their shapes
+        raise ConfigError(
+            f"the model's answers cannot be compared with the float model's ({error}): are these "
+            "two forms of one model?"
+        ) from error
     return reference, scorer.measurement(intervals=True)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from seqto import plugins
 from seqto.config import AUTO, Settings
-from seqto.data.tokenizer import IDS, USUAL_INPUTS
+from seqto.data.token_inputs import USUAL_INPUTS
+from seqto.data.tokenizer import IDS
 from seqto.errors import ConfigError
 from seqto.model import files as model_files
 from seqto.model.layers import WEIGHTED_OPS, inferred_values

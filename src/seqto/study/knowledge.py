@@ -100,9 +100,9 @@ class Knowledge:
                 source=source,
                 model=dict(data["model"]),
                 layers=tuple(Layer.from_json(row) for row in data["layers"]),
-                ranges={n: (float(p[0]), float(p[1])) for n, p in data["ranges"].items()},
+                ranges={n: (_finite(p[0]), _finite(p[1])) for n, p in data["ranges"].items()},
                 damage={
-                    (layer, Scheme.parse(code)): float(value)
+                    (layer, Scheme.parse(code)): _finite(value)
                     for layer, by in data["damage"].items()
                     for code, value in by.items()
                 },
@@ -114,11 +114,21 @@ class Knowledge:
                 profiles=tuple(p for p in profiles if isinstance(p, PlanProfiled)),
                 plans=tuple(Plan.from_json(row) for row in data["plans"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, SeqtoError) as error:
+        except (
+            *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError),
+            SeqtoError,
+        ) as error:
             raise ConfigError(
                 f"{source} is damaged ({type(error).__name__}: {error}): write it again with "
                 "`seqto report RUN --format sensitivities`"
             ) from error
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not finite")
+    return number
 
 
 def read_knowledge(path: str | Path) -> Knowledge:
@@ -134,6 +144,10 @@ def read_knowledge(path: str | Path) -> Knowledge:
     except FileNotFoundError as error:
         raise ConfigError(
             f"{shown(folder_or_file)} does not exist: give a run folder, or a file of sensitivities"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{shown(folder_or_file)} cannot be read: {error.strerror or error}"
         ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(

@@ -21,6 +21,7 @@ from seqto.data.preprocess import Preprocess
 from seqto.data.presets import from_settings
 from seqto.data.states import with_states
 from seqto.errors import ConfigError, nearest
+from seqto.execution.local.first_run import refuse_endless_step
 from seqto.model.sources.source import Fetched
 from seqto.records import InputSpec, Json
 from seqto.study.build_plugins import refuse_unused, typed_field, with_fields
@@ -128,6 +129,8 @@ def fed_data(
     """Return the data with the constants and states that settings name, as the model takes them."""
     own = settings.data
     path = Path(fetched.path)
+    if own.states:
+        refuse_endless_step(path, inputs, timeout_s=settings.device.timeout_s)
     return with_states(source, inputs, path, constants=own.constants, states=own.states)
 
 

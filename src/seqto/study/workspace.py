@@ -28,6 +28,7 @@ from seqto.data.store import SampleStore
 from seqto.devices.bundle import OUTPUTS
 from seqto.errors import ConfigError, ModelError
 from seqto.execution.local.first_run import moved_answers
+from seqto.execution.local.fold import optimize_in_worker
 from seqto.model import compare as model_compare
 from seqto.model import files as model_files
 from seqto.model import outputs
@@ -81,18 +82,25 @@ def prepare_model(setup: RunSetup, folder: Path) -> Prepared:
     """Return the prepared model of a folder; it is made and saved when it is not there yet."""
     path = variant_folder(folder) / MODEL_FILE
     if not path.is_file():
-        limit = setup.settings.constraints.max_opset
-        proto = setup.fetched.load()
-        prepared = model_prepare.prepare(proto, name=setup.fetched.name, max_opset=limit)
+        prepared = prepare_anew(setup, setup.fetched.load())
         model_files.save(prepared.proto, path)
     return model_prepare.open_prepared(path)
 
 
 def layers_of(setup: RunSetup) -> tuple[Layer, ...]:
     """Return the layers of a model as a run prepares it; nothing is written."""
-    proto = model_files.load(setup.fetched.path)
-    limit = setup.settings.constraints.max_opset
-    return model_prepare.prepare(proto, name=setup.fetched.name, max_opset=limit).layers
+    return prepare_anew(setup, model_files.load(setup.fetched.path)).layers
+
+
+def prepare_anew(setup: RunSetup, proto: Any) -> Prepared:
+    """Prepare a model as a run's settings say; nothing is written."""
+    device = setup.settings.device
+    return model_prepare.prepare(
+        proto,
+        name=setup.fetched.name,
+        max_opset=setup.settings.constraints.max_opset,
+        optimize=optimize_in_worker(device.timeout_s, device.memory_mb),
+    )
 
 
 def build_store(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from seqto.data.tokenizer import Tokenizer
+from seqto.data.tokenizer import LARGEST_TOKEN, Tokenizer
 from seqto.errors import ConfigError, nearest
 from seqto.model.generation import softmax
 from seqto.model.wiring import Wiring
@@ -23,6 +23,7 @@ from seqto.tasks.settings import check_choice, check_count
 from seqto.tasks.sketch import count_sketch
 from seqto.tasks.task import Answers
 from seqto.tasks.tokens import PROGRAM, open_table, text_of
+from seqto.text import shorten
 
 TOKENS, CHOICES = "tokens", "choices"
 SIGNAL_VALUES = 8192  # numbers of a sample's signal: 32 KiB
@@ -93,6 +94,11 @@ class Seq2Seq:
 
     def _number(self, key: str, token: Token) -> int:
         if isinstance(token, int):
+            if not 0 <= token <= LARGEST_TOKEN:
+                raise ConfigError(
+                    f"task.{key} = {shorten(token, 40)} is no number of a token, from 0 to "
+                    f"{LARGEST_TOKEN}"
+                )
             return token
         known = self._tokenizer()
         if known is None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from seqto.calibration.feeds import model_feeds
 from seqto.data.store import SampleStore
 from seqto.devices.bundle import BundleDevice
@@ -21,7 +23,7 @@ from seqto.model.compare import same_answers
 from seqto.model.files import load, to_bytes
 from seqto.model.ort_session import open_session
 from seqto.model.wiring import Wiring
-from seqto.records import CALIBRATION, Json
+from seqto.records import CALIBRATION, InputSpec, Json
 
 ROWS = 4  # samples that both models are run on
 
@@ -68,6 +70,13 @@ def refuse_endless(
         _refuse_late("serve_once", job, name=str(model), rows=rows, timeout_s=timeout_s)
 
 
+def refuse_endless_step(model: Path, inputs: Sequence[InputSpec], *, timeout_s: float) -> None:
+    """Run a model on zeros in a worker, before its states are computed in the main process."""
+    shapes = [[s.name, s.dtype, list(s.shape[1:] if s.whole else s.shape)] for s in inputs]
+    job: Json = {"model": str(model), "inputs": shapes}
+    _refuse_late("serve_zeros", job, name=str(model), rows=1, timeout_s=timeout_s)
+
+
 def refuse_endless_bundle(
     components: Mapping[str, Path], wiring: Wiring, samples: Path, *, split: str, timeout_s: float
 ) -> None:
@@ -96,6 +105,20 @@ def serve_once(_setup: Json) -> Callable[[Json, Channel], Json]:
         feeds = SampleStore.open(Path(job["samples"])).batch(job["split"], 0, job["rows"])
         try:
             open_session(Path(job["model"])).run(None, dict(feeds))
+        except Exception as error:  # ORT raises many types without a root
+            return {"failed": str(error)}
+        return {"failed": None}
+
+    return handle
+
+
+def serve_zeros(_setup: Json) -> Callable[[Json, Channel], Json]:
+    """Return the handler of `refuse_endless_step`."""
+
+    def handle(job: Json, _channel: Channel) -> Json:
+        feeds = {n: np.zeros([side or 1 for side in shape], t) for n, t, shape in job["inputs"]}
+        try:
+            open_session(Path(job["model"])).run(None, feeds)
         except Exception as error:  # ORT raises many types without a root
             return {"failed": str(error)}
         return {"failed": None}

@@ -396,3 +396,54 @@ def test_what_overflows_on_its_way_in_is_rounded_to_the_nearest() -> None:
         prepared, lambda: huge, layers, ["s8"], constants=Assembler(prepared, Statistics({}, {}))
     )
     assert first.name not in {layer for layer, _ in found}
+
+
+def wide_net() -> Any:
+    """x ─▶ MatMul(64 × 64) ─▶ Relu ─▶ MatMul(64 × 64) ─▶ ReduceMean ─▶ y, opset 13."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((64, 64)).astype(np.float32), name)
+        for name in ("a", "b")
+    ]
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "a"], ["p"], name="first"),
+        onnx.helper.make_node("Relu", ["p"], ["r"], name="relu"),
+        onnx.helper.make_node("MatMul", ["r", "b"], ["q"], name="second"),
+        onnx.helper.make_node("ReduceMean", ["q"], ["y"], name="mean", axes=[1], keepdims=1),
+    ]
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 64])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 1])
+    graph = onnx.helper.make_graph(nodes, "wide", [x], [y], weights)
+    imports = [onnx.helper.make_opsetid("", 13)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def test_a_model_of_another_opset_has_all_weights_and_its_graph_is_kept_without_them() -> None:
+    """Each opset that some scheme needed was one more float model in memory."""
+    prepared = prepare(wide_net())
+    assembler = Assembler(prepared, Statistics({}, {}))
+    plan = Plan((("second", Scheme.parse("weight-s4-block32")),))
+    assert any(w.HasField("doc_string") for w in prepared.proto.graph.initializer)
+    made = onnx.load_from_string(assembler.assemble(plan).data)
+    assert made.opset_import[0].version == 21
+    x = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+    want, got = nets.run(wide_net(), {"x": x})[0], nets.run(made, {"x": x})[0]
+    assert np.abs(want - got).max() < 0.2 * np.abs(want).max()
+    # as the converter writes them: an empty note would be two bytes, and another sha256
+    assert not any(w.HasField("doc_string") for w in made.graph.initializer)
+    (raised,) = (base for opset, base in assembler._bases.items() if opset == 21)
+    assert raised.ByteSize() < prepared.proto.ByteSize() / 10
+
+
+def test_parts_are_kept_up_to_half_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqto.assembly.assembler.LEAST_KEPT_BYTES", 0)
+    prepared = prepare(wide_net())
+    assembler = Assembler(prepared, Statistics({}, {}))
+    layers = [x.name for x in prepared.layers if x.weight]
+    first = {}
+    for code in ("fp16", "weight-s8-channel", "fp16"):  # a half, a quarter, a half of the weights
+        plan = Plan(tuple((name, Scheme.parse(code)) for name in layers))
+        made = assembler.assemble(plan).sha256
+        assert first.setdefault(code, made) == made
+        kept = sum(part.size_bytes for part in assembler._parts.values())
+        assert kept <= prepared.proto.ByteSize() // 2

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
 from seqto.devices.ort import Ort
 from seqto.records import Layer
 from seqto.schemes.scheme import FP16, Scheme
@@ -61,7 +65,7 @@ def test_half_precision_that_is_asked_for_is_offered_to_layers_with_weights() ->
     assert found["add"] == ("fp32", "static-u8")
 
 
-def block(number: int) -> list[Layer]:
+def block_of_products(number: int) -> list[Layer]:
     """Return four small matrix products and one product of two activations."""
     products = [
         Layer(
@@ -81,7 +85,7 @@ def block(number: int) -> list[Layer]:
 
 
 def test_repeated_small_layers_are_offered_four_bits_since_together_they_save_much() -> None:
-    layers = [x for number in range(12) for x in block(number)]
+    layers = [x for number in range(12) for x in block_of_products(number)]
     other = Layer("one", "MatMul", ("one",), ("x",), "z", 64, weight="w", weight_shape=(8, 8))
     table = Layer("table", "Gather", ("table",), (), "e", 10**7, weight="t", storage=True)
     layers += [other, table]
@@ -90,3 +94,24 @@ def test_repeated_small_layers_are_offered_four_bits_since_together_they_save_mu
     found, _ = choices.all_choices(layers, Ort(), choices.Constraints(), weight_bytes=small)
     assert "nbit-u4-block32" in {str(s) for s in found["m00"]}
     assert "nbit-u4-block32" not in {str(s) for s in found["one"]}
+
+
+@pytest.mark.parametrize(("width", "block"), [(128, 64), (96, 32), (80, 0)])
+def test_tables_whose_rows_are_no_multiple_of_64_have_five_and_six_bits_in_blocks_of_32(
+    width: int, block: int
+) -> None:
+    """stories15m: rows of 288 numbers in a table of 60 % of the bytes, which the head reads too."""
+    tied = Layer("tied", "MatMul", ("tied",), ("x",), "y", 10**6, "w", table="t")
+    own = Layer("own", "Gather", ("own",), (), "e", 10**6, "o", storage=True)
+    layers = [
+        *block_of_products(0),
+        dataclasses.replace(tied, weight_shape=(width, 10**4)),
+        dataclasses.replace(own, weight_shape=(10**4, width)),
+    ]
+    sizes = {x.name: 4 * x.parameters for x in layers}
+    found, left_out = choices.all_choices(layers, Ort(), choices.Constraints(), weight_bytes=sizes)
+    narrow = [str(s) for s in found["tied"] if str(s).startswith(("nbit-s5", "nbit-s6"))]
+    assert narrow == ([f"nbit-s{bits}-block{block}" for bits in (6, 5)] if block else [])
+    five = [str(s) for s in found["own"] if str(s).startswith("weight-s5-block")]
+    assert five == ([f"weight-s5-block{block}"] if block else [])
+    assert bool([x for x in left_out if x.what.startswith("nbit-s5")]) == (not block)

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from seqto.cli.progress import EVERY_S, QUIET_S, PhaseLines, expected_trials
+from seqto.cli.progress import EVERY_S, QUIET_S, PhaseLines, ProgressBars, expected_trials
 from seqto.search.strategies.frontier import Frontier
 
 
@@ -38,3 +38,15 @@ def test_trials_have_a_total_where_budget_or_strategy_tell_one(
     settings = types.SimpleNamespace(search=search)
     setup = types.SimpleNamespace(strategy=strategy, settings=settings)
     assert expected_trials(setup) == expected
+
+
+def test_a_step_says_how_much_is_done_and_never_more_than_there_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bars = ProgressBars(None, plain=True)
+    bars.lines.start = -QUIET_S  # a while ago
+    for done in (0, 25):
+        bars.step("rounding", done, 25)
+        bars.lines.said = -EVERY_S
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["seqto: rounding weights 0/25", "seqto: rounding weights 25/25"]

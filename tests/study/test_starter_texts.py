@@ -13,6 +13,7 @@ import pytest
 import nets
 import text_nets
 from seqto import api
+from seqto.errors import ConfigError
 from seqto.study.starter_texts import guess_columns
 from text_files import sentences, tokenizer_json, write_tsv
 
@@ -109,3 +110,15 @@ def test_rows_of_different_lengths_and_other_files_tell_no_columns(tmp_path: Pat
     (tmp_path / "a.txt").write_text("one\ttwo\n")
     for name in ("a.tsv", "a.txt", "none.tsv"):
         assert guess_columns(str(tmp_path / name), "embedding") == []
+
+
+def test_the_tokenizer_of_an_exported_folder_lies_above_its_folder_onnx(tmp_path: Path) -> None:
+    """Repositories of the hub have onnx/model.onnx beside tokenizer.json; copies of them too."""
+    (tmp_path / "onnx").mkdir()
+    model = nets.save(text_nets.encoder(), tmp_path / "onnx" / "model.onnx")
+    texts = write_tsv(tmp_path / "texts.tsv", TEXTS, TEXTS, SCORES)
+    data = ("texts", str(texts))
+    with pytest.raises(ConfigError, match=r"put tokenizer.json beside model.onnx"):
+        api.init(model, tmp_path / "without.toml", data=data)
+    tokenizer_json(tmp_path / "tokenizer.json")
+    assert api.init(model, tmp_path / "own.toml", data=data).samples["there"] == 20

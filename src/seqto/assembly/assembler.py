@@ -24,6 +24,7 @@ from seqto.assembly.inserted_factors import (
 from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import RowReads, Statistics, load_statistics
 from seqto.errors import PlanError, nearest
+from seqto.model.bare import without_weights
 from seqto.model.bundle import components_of, set_components, split
 from seqto.model.files import to_bytes
 from seqto.model.graph import weight_axis
@@ -38,6 +39,10 @@ from seqto.schemes.part import Part, PartScheme
 from seqto.schemes.scheme import Scheme, opset_needed, unfit
 from seqto.schemes.types import MINMAX, IntType
 from seqto.transforms.variants import MODEL_FILE, STATISTICS_FILE, is_complete
+
+# of parts that are kept at least; of a larger model, half of its bytes. All schemes of all layers
+# together take two to three times the float model
+LEAST_KEPT_BYTES = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class Assembler:
         self._initializers = {t.name: t for t in prepared.proto.graph.initializer}
         self._nodes = {n.name: n for n in prepared.proto.graph.node}
         self._parts: dict[tuple[str, str, float, bool], Part] = {}  # by layer, scheme, scale, bias
+        self._kept_bytes = 0  # of these parts
+        self._most_bytes = max(LEAST_KEPT_BYTES, prepared.proto.ByteSize() // 2)
         self._bases: dict[int, Any] = {prepared.opset: prepared.proto}
         self._shapes: dict[str, tuple[int, ...]] | None = None  # inferred when first asked for
         self._factors = inserted_factors(prepared.proto, prepared.layers)
@@ -138,16 +145,21 @@ class Assembler:
     ) -> Part:
         """Return the layer's part, made once. Where nothing flows in as integers, scale is 1."""
         key = (layer.name, scheme.code, input_scale, correct_bias)
-        if key not in self._parts:
+        part = self._parts.pop(key, None)
+        if part is None:
             factors = self._removable_factors().get(layer.name)
             plain = factors is not None and not needs_factors(cast(Scheme, scheme))
-            self._parts[key] = scheme.part(
+            part = scheme.part(
                 layer,
                 Unscaled(self, layer, factors, self.rounded) if plain and factors else self,
                 input_scale=input_scale,
                 correct_bias=correct_bias and layer.bias is not None,
             )
-        return self._parts[key]
+            self._kept_bytes += part.size_bytes
+        self._parts[key] = part  # the last one used stands last
+        while self._kept_bytes > self._most_bytes and len(self._parts) > 1:
+            self._kept_bytes -= self._parts.pop(next(iter(self._parts))).size_bytes
+        return part
 
     def _removable_factors(self) -> Mapping[str, Factors]:
         """Return factors that can be left out; variants rounded by an earlier version keep all."""
@@ -207,7 +219,9 @@ class Assembler:
         schemes = self.check(plan)
         opset = self.opset_for(schemes)
         if opset not in self._bases:
-            self._bases[opset] = upgrade(self.prepared.proto, opset, name="the prepared model")
+            self._bases[opset] = upgrade(
+                without_weights(self.prepared.proto), opset, name="the prepared model"
+            )
         base = self._bases[opset]
         nodes = None
         if factors := self._removable_factors():

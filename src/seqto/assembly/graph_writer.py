@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from seqto.assembly.joined_products import JOINED_SINCE, join_products
 from seqto.assembly.kept_float import keep_float
+from seqto.model.bare import is_large
 from seqto.model.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS
 from seqto.model.moved_data import passes_on, read_by
 from seqto.model.prepare import Prepared
@@ -131,13 +132,20 @@ class GraphWriter:
         )
         if self._prepared.preparation >= JOINED_SINCE:
             nodes, initializers = join_products(nodes, initializers, public=frozenset(self._public))
-        graph = onnx.helper.make_graph(nodes, "g", [], [])
+        proto = onnx.ModelProto(producer_name="seqto")
+        proto.ir_version = max(self._base.ir_version, 10 if self._is_new() else 0)
+        proto.opset_import.extend(self._opsets(nodes))
+        graph = proto.graph  # filled in place: make_model would copy all constants once more
+        graph.name = "g"
+        graph.node.extend(nodes)
         graph.input.extend(self._base.graph.input)
         graph.output.extend(self._base.graph.output)
         graph.initializer.extend(initializers.values())
-        proto = onnx.helper.make_model(graph, opset_imports=self._opsets(nodes))
-        proto.ir_version = max(self._base.ir_version, 10 if self._is_new() else 0)
-        proto.producer_name = "seqto"
+        if self._base is not self._prepared.proto:
+            for (
+                item
+            ) in graph.initializer:  # the version converter, which has not seen them, does it
+                item.ClearField("doc_string")
         return proto
 
     def _opsets(self, nodes: list[Any]) -> list[Any]:
@@ -382,6 +390,8 @@ class GraphWriter:
         used = {x for n in self._nodes for x in n.input}
         used |= {o.name for o in self._base.graph.output}  # a constant may be one
         node_outputs = {x for n in self._nodes for x in n.output}
+        # of another opset the base has the graph alone
+        weights = {t.name: t for t in self._prepared.proto.graph.initializer if is_large(t)}
         for item in self._base.graph.initializer:
             if item.name in used and item.name not in node_outputs:
-                self._initializers.setdefault(item.name, item)
+                self._initializers.setdefault(item.name, weights.get(item.name, item))

@@ -102,7 +102,7 @@ class ProgressBars:
         self.lines = PhaseLines()
 
     def step(self, what: str, done: int, total: int) -> None:
-        self._update(what, STEPS.get(what, what), done + (what != "samples"), total)
+        self._update(what, STEPS.get(what, what), done, total)
 
     def _update(self, key: str, text: str, done: int, total: int | None) -> None:
         if self.plain:

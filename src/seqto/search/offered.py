@@ -19,7 +19,8 @@ from seqto.schemes.dynamic_int import DynamicInt
 from seqto.schemes.nbit import NBit
 from seqto.schemes.scheme import FP16, Scheme
 from seqto.schemes.static_int import StaticInt
-from seqto.schemes.types import B4, LEVELS, P8, S4, S5, S6, S7, S8, U4, U8, Rounding
+from seqto.schemes.table import summed_length
+from seqto.schemes.types import B4, BLOCKS, LEVELS, P8, S4, S5, S6, S7, S8, U4, U8, Rounding
 from seqto.schemes.weight_only import WeightOnly
 
 OUTPUT = Rounding.OUTPUT
@@ -113,6 +114,26 @@ STORAGE: tuple[Scheme, ...] = (
 )
 
 
+def divided(schemes: Sequence[Scheme], layer: Layer) -> tuple[Scheme, ...]:
+    """Return schemes with smaller blocks where the rows of a table are no multiple of theirs.
+
+    Other matrices have their last block filled with zeros. Rounded to the nearest: the output
+    rounding of these blocks would be made for all other layers too.
+    """
+    smallest = BLOCKS[0]
+    length = summed_length(layer)
+    made: list[Scheme] = []
+    for scheme in schemes:
+        nearest = scheme.without_output_rounding()
+        if not isinstance(nearest, NBit | WeightOnly) or nearest.block <= smallest:
+            made.append(scheme)
+        elif length % nearest.block and not length % smallest:
+            made.append(dataclasses.replace(nearest, block=smallest))
+        else:
+            made.append(scheme)
+    return tuple(dict.fromkeys(made))
+
+
 def has_attention(layers: Sequence[Layer]) -> bool:
     """Return whether some layer multiplies two activations."""
     return any(map(multiplies_activations, layers))
@@ -123,15 +144,15 @@ def offered(
 ) -> tuple[Scheme, ...]:
     """Return the schemes that may be considered for a layer."""
     if layer.storage:
-        return STORAGE
+        return divided(STORAGE, layer)
     if not layer.weight:
         return () if attention else WEIGHTLESS
     dense = layer.op_type in ("Gemm", "MatMul")
     if (dense and attention) or layer.table is not None:
         if not timed:
             return ATTENTION_STORED
-        tied = TIED if layer.table is not None else ()
-        return (*ATTENTION, *tied, *(CONTRIB if contrib else ()))
+        tied = divided((*ATTENTION, *TIED), layer) if layer.table is not None else ATTENTION
+        return (*tied, *(CONTRIB if contrib else ()))
     return (*WEIGHTED, *DENSE_ONLY) if dense else WEIGHTED
 
 

@@ -164,6 +164,8 @@ def tokenizer_table(settings: Settings, fetched: Fetched) -> Json:
         return {**fetched.text["tokenizer"], **table}
     model = Path(fetched.path)
     beside = [model.with_suffix(".tokenizer.json"), model.with_name("tokenizer.json")]
+    if model.parent.name == "onnx":  # a repository of the hub that was copied: onnx/model.onnx
+        beside.append(model.parent.with_name("tokenizer.json"))
     tokenizer_file = next((path for path in beside if path.is_file()), None)
     if tokenizer_file is None:
         raise ConfigError(

@@ -172,6 +172,7 @@ def calibrate_or_load(
         check_answers(setup, base / MODEL_FILE, store)
         setup.progress("calibration", 0, 1)
         calibration = calibrate(prepared, feeds.calibration, methods=methods)
+        setup.progress("calibration", 1, 1)
         save_statistics(calibration.statistics, base / STATISTICS_FILE)
     assembler = open_assembler(base, max_opset=settings.constraints.max_opset)
     ranges = assembler.statistics.ranges

@@ -91,6 +91,17 @@ class Loss:
         return cls(**data)
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedLoss:
+    """The loss to be expected on other samples, by how narrowly the answers stay, and its error."""
+
+    value: float
+    error: float  # standard error
+
+    def to_json(self) -> Json:
+        return {"value": self.value, "error": self.error}
+
+
 WORST = "worst"  # of several devices: the one whose figure is the worst
 
 
@@ -163,6 +174,7 @@ class Measurement:
     score_drops: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)  # of the task: top_k_loss, …
     damage: float | None = None  # squared error of the outputs over that of float's variance
+    expected_loss: ExpectedLoss | None = None  # where the task tells how narrowly answers stay
     stopped_early: bool = False  # racing: clearly dominated, so not all samples were run
     devices: Mapping[str, Measurement] = field(default_factory=dict)  # of a fleet: by device
 
@@ -174,6 +186,8 @@ class Measurement:
         data |= {"score_kinds": kinds} if kinds else {}
         devices = {name: one.to_json() for name, one in data.pop("devices").items()}
         data |= {"devices": devices} if devices else {}
+        expected = data.pop("expected_loss")
+        data |= {} if expected is None else {"expected_loss": expected.to_json()}
         return {k: dict(v) if isinstance(v, Mapping) else v for k, v in data.items()}
 
     def kind_of_score(self, name: str) -> ScoreKind:
@@ -195,6 +209,8 @@ class Measurement:
         drops = {k: (low, high) for k, (low, high) in data.get("score_drops", {}).items()}
         kinds = {k: ScoreKind(**kind) for k, kind in data.get("score_kinds", {}).items()}
         values["devices"] = {n: cls.from_json(one) for n, one in data.get("devices", {}).items()}
+        if data.get("expected_loss") is not None:
+            values["expected_loss"] = ExpectedLoss(**data["expected_loss"])
         loss = Loss.from_json(data["loss"])
         return cls(**{**values, "loss": loss, "score_drops": drops, "score_kinds": kinds})
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 
 from seqto.assembly.plan import Plan
 from seqto.record.events import BaselineMeasured, RunStarted, SchemesTried, TrialFinished
 from seqto.record.replay import replay
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, Failure, Latency, Layer, Loss, Measurement
-from seqto.selection.expected_loss import LossCurve, bound, expected
+from seqto.records import EVALUATION, ExpectedLoss, Failure, Latency, Layer, Loss, Measurement
+from seqto.selection.expected_loss import LossCurve, Observation, bound, expected
 from seqto.selection.recommend import (
     Recommendation,
     byte_limit,
@@ -19,6 +21,7 @@ from seqto.selection.recommend import (
     front_of_loss_and_size,
     fully_quantized,
     near_lowest_loss,
+    observation_of,
     probable_loss,
     recommend,
     title_of,
@@ -57,9 +60,9 @@ FULL = trial(0, loss=0.16, size=100, ratio=0.7)
 TRIALS = [
     FULL,
     trial(1, loss=0.0, size=200, ratio=1.0),
-    trial(2, loss=0.012, size=98, ratio=0.9),
-    trial(3, loss=0.018, size=80, ratio=1.1),
-    trial(4, loss=0.019, size=104, ratio=0.6),
+    trial(2, loss=0.008, size=98, ratio=0.9),
+    trial(3, loss=0.012, size=80, ratio=1.1),
+    trial(4, loss=0.013, size=104, ratio=0.6),
     trial(5, loss=0.12, size=40, ratio=0.9),
 ]
 
@@ -108,12 +111,16 @@ def test_without_a_fully_quantized_model_the_float_models_bytes_are_the_limit() 
     assert picks(TRIALS, full=None)["drop_in"] == 4
 
 
+def curve_of(*rows: tuple[float | None, float], samples: int = 300) -> LossCurve | None:
+    return LossCurve.fit(Observation(damage, loss, samples) for damage, loss in rows)
+
+
 def test_a_lucky_count_is_not_taken_for_a_low_loss() -> None:
     """Two trials count 1.3 %; their damage decides which of them probably keeps 2 %."""
-    others = [(d, 2.0 * d, 300) for d in (0.001, 0.002, 0.005, 0.01, 0.02, 0.04)]
+    others = [Observation(d, 2.0 * d, 300) for d in (0.001, 0.002, 0.005, 0.01, 0.02, 0.04)]
     curve = LossCurve.fit(others)
     assert curve is not None
-    lucky, steady_one = (0.03, 4 / 300, 300), (0.003, 4 / 300, 300)
+    lucky, steady_one = Observation(0.03, 4 / 300, 300), Observation(0.003, 4 / 300, 300)
     assert bound(lucky, curve) > 0.02 > bound(steady_one, curve)
     rows = [
         trial(n, loss=x[1], size=90, ratio=0.5 + n / 10, damage=x[0])
@@ -127,17 +134,17 @@ def test_of_those_that_lose_least_the_fastest_drops_in() -> None:
     a = trial(1, loss=0.0033, size=1, ratio=0.99, damage=0.002)
     b = trial(2, loss=0.0033, size=1, ratio=0.75, damage=0.003)
     c = trial(3, loss=0.0600, size=1, ratio=0.50, damage=0.05)
-    curve = LossCurve.fit([(0.002, 0.0033, 300), (0.003, 0.0033, 300), (0.05, 0.06, 300)])
+    curve = curve_of((0.002, 0.0033), (0.003, 0.0033), (0.05, 0.06))
     assert [t.number for t in near_lowest_loss([a, b, c], curve)] == [1, 2]
 
 
 def test_a_curve_needs_trials_and_stays_monotone() -> None:
-    assert LossCurve.fit([(0.1, 0.1, 300), (None, 0.2, 300)]) is None
-    curve = LossCurve.fit([(0.001, 0.03, 300), (0.01, 0.02, 300), (0.1, 0.01, 300)])
+    assert curve_of((0.1, 0.1), (None, 0.2)) is None
+    curve = curve_of((0.001, 0.03), (0.01, 0.02), (0.1, 0.01))
     assert curve is not None
     assert curve.loss_at(0.1) > curve.loss_at(0.001)
     assert abs(curve.loss_at(curve.damage_at(0.02)) - 0.02) < 1e-9
-    assert expected((None, 0.01, 300), curve)[0] == 0.01
+    assert expected(Observation(None, 0.01, 300), curve)[0] == 0.01
 
 
 def test_the_fully_quantized_model_is_no_drop_in_where_it_loses_too_much() -> None:
@@ -250,3 +257,39 @@ def test_the_balanced_pick_keeps_the_tolerance_where_the_search_chose_schemes() 
         several = replay([header(strategy=strategy), *run("weight-s4-channel")])
         assert recommend(one).picks["balanced"] == 3, strategy
         assert recommend(several).picks["balanced"] == 1, strategy
+
+
+# --------------------------------------------------------------------- what a loss may be expected
+
+
+def test_a_curve_that_explains_the_counts_outweighs_them() -> None:
+    rng = np.random.default_rng(0)
+    damages = np.geomspace(0.001, 0.03, 40)
+    counted = [(d, rng.poisson(300 * 2 * d) / 300) for d in damages]
+    scattered = [(d, rng.poisson(300 * 2 * d * rng.gamma(1.0)) / 300) for d in damages]
+    good, poor = curve_of(*counted), curve_of(*scattered)
+    assert good is not None
+    assert poor is not None
+    assert good.scatter < 0.15
+    assert poor.scatter > 0.3
+    lucky = Observation(0.01, 1 / 300, 300)  # 2 % by the curve
+    assert expected(lucky, good)[0] > 0.012
+    assert expected(lucky, poor)[0] < 0.008
+
+
+def test_few_trials_do_not_outweigh_a_count() -> None:
+    few = curve_of((0.001, 0.002), (0.005, 0.01), (0.02, 0.04))
+    assert few is not None
+    assert few.scatter > 0.1
+
+
+def test_an_expected_loss_stands_for_the_count() -> None:
+    base = trial(1, loss=0.0, size=1, damage=0.01)
+    measurement = base.measurements[EVALUATION]
+    known = dataclasses.replace(measurement, expected_loss=ExpectedLoss(0.02, 0.004))
+    told = dataclasses.replace(base, measurements={EVALUATION: known})
+    assert observation_of(told) == Observation(0.01, 0.02, 300, 0.004)
+    assert observation_of(base) == Observation(0.01, 0.0, 300)
+    curve = curve_of((0.001, 0.002), (0.005, 0.01), (0.02, 0.04))
+    assert expected(observation_of(told), curve) == (0.02, 0.004)
+    assert probable_loss(told, curve) == pytest.approx(0.022)

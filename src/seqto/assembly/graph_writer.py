@@ -142,9 +142,8 @@ class GraphWriter:
         graph.output.extend(self._base.graph.output)
         graph.initializer.extend(initializers.values())
         if self._base is not self._prepared.proto:
-            for (
-                item
-            ) in graph.initializer:  # the version converter, which has not seen them, does it
+            # the version converter does so with the constants that it sees
+            for item in graph.initializer:
                 item.ClearField("doc_string")
         return proto
 

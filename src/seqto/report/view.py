@@ -274,6 +274,11 @@ def _labelled(measurement: Measurement | None) -> Json | None:
     }
 
 
+def _expected_loss(measurement: Measurement | None) -> Json | None:
+    expected = None if measurement is None else measurement.expected_loss
+    return None if expected is None else expected.to_json()
+
+
 def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
     evaluated, held_out = trial.measurements.get(EVALUATION), trial.measurements.get(REPORT)
     plan = trial.plan.to_json()
@@ -285,6 +290,7 @@ def _trial(state: RunState, trial: Trial, open_layers: Sequence[str]) -> Json:
         "excluded": kept_float(trial.plan, open_layers),
         **_measured(evaluated),
         "damage": None if evaluated is None else evaluated.damage,
+        "expected_loss": _expected_loss(evaluated),
         "stopped_early": evaluated is not None and evaluated.stopped_early,
         "report_split": None if held_out is None else _measured(held_out),
         "labelled": _labelled(trial.measurements.get(LABELLED)),

@@ -118,6 +118,7 @@ def recommend(state: RunState) -> Recommendation:
         tolerance=tolerance,
         within_tolerance=has_several_schemes(trials),
         goal=Goal.of(search),
+        curve=loss_curve(trials),
     )
     portable = [t for t in trials if t.is_portable]
     if state.settings.get("constraints", {}).get("portable", False):
@@ -167,8 +168,13 @@ def choose(
     tolerance: float,
     within_tolerance: bool,
     goal: Goal | None = None,
+    curve: LossCurve | None = None,
 ) -> Recommendation:
-    """Return the front and the picks among trials; copies of other trials do not count."""
+    """Return the front and the picks among trials; copies of other trials do not count.
+
+    `curve`: what a loss costs in damage; None: by these trials.
+    """
+    curve = curve or loss_curve(trials)
     ranked_by = [
         n for n in objectives if any(figure_of(t, n, baseline) is not None for t in trials)
     ]
@@ -185,12 +191,12 @@ def choose(
         limit=byte_limit(fully_quantized, baseline.size_bytes if baseline else 0),
         tolerance=tolerance,
         within_tolerance=within_tolerance,
+        curve=curve,
     )
     number = None if fully_quantized is None else fully_quantized.number
     answer = None
     if goal is not None:
         candidates = [trial for trial, _ in rows]
-        curve = loss_curve(candidates)
         answer = find_answer(
             goal,
             candidates,
@@ -211,6 +217,7 @@ def _choose(
     limit: float,
     tolerance: float,
     within_tolerance: bool,
+    curve: LossCurve | None,
 ) -> tuple[list[int], dict[str, int]]:
     if not rows:
         return [], {}
@@ -218,7 +225,6 @@ def _choose(
     on_front = pareto.front(points)
     best = pareto.top([points[i] for i in on_front], names=names)
     chosen = {name: trials[on_front[i]].number for name, i in best.items()}
-    curve = loss_curve(trials)
     tolerable = {t.number for t in within(trials, tolerance, curve)}
     usable = [i for i in on_front if trials[i].number in tolerable]
     if within_tolerance and usable:
@@ -293,7 +299,7 @@ def near_lowest_loss(trials: Sequence[Trial], curve: LossCurve | None) -> list[T
     """Return the trials whose expected loss is within one standard error of the lowest."""
     losses = [expected(observation_of(t), curve) for t in trials]
     lowest, error = min(losses)
-    slack = max(error, 1.0 / max(1, observation_of(trials[0])[2]))
+    slack = max(error, 1.0 / max(1, observation_of(trials[0]).samples))
     return [t for t, (mean, _) in zip(trials, losses, strict=True) if mean <= lowest + slack]
 
 
@@ -309,11 +315,15 @@ def clearly_faster(trial: Trial) -> bool:
 
 
 def observation_of(trial: Trial) -> Observation:
-    """Return (damage, loss, samples) of a trial."""
+    """Return what is known of a trial's loss on other samples."""
     measurement = trial.measurements.get(EVALUATION)
     if measurement is None:
-        return None, math.inf, 0
-    return measurement.damage, measurement.loss.value, measurement.loss.samples
+        return Observation(None, math.inf, 0)
+    samples, expected_loss = measurement.loss.samples, measurement.expected_loss
+    if expected_loss is None:
+        return Observation(measurement.damage, measurement.loss.value, samples)
+    value, error = expected_loss.value, expected_loss.error
+    return Observation(measurement.damage, value, samples, error)
 
 
 def loss_of(trial: Trial) -> float:
@@ -322,7 +332,7 @@ def loss_of(trial: Trial) -> float:
 
 def damage_of(trial: Trial) -> float:
     """Return the damage on the evaluation split; infinite where there is none."""
-    damage = observation_of(trial)[0]
+    damage = observation_of(trial).damage
     return math.inf if damage is None else damage
 
 

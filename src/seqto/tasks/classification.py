@@ -17,10 +17,14 @@ from seqto.errors import DataError
 from seqto.model import outputs as model_outputs
 from seqto.model.outputs import INTEGERS, SCORES
 from seqto.records import Json
+from seqto.tasks.change_risk import leads_of
 from seqto.tasks.example import text_example
 from seqto.tasks.task import Answers
 
 CLASS, NUMBERS, VALUES = "class", "integers", "values"  # names of an answer's values, by its kind
+SCORES_OF = "scores"  # detail of an answer: those of all classes
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Classification:
         if kind == INTEGERS:
             return Answers({NUMBERS: flat})
         if kind == SCORES:
-            return Answers({CLASS: flat.argmax(axis=1)}, details={"scores": flat})
+            return Answers({CLASS: flat.argmax(axis=1)}, details={SCORES_OF: flat})
         return Answers({VALUES: self._evenly(flat)})
 
     def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
@@ -59,9 +63,15 @@ class Classification:
         changed: NDArray[np.float64] = (~model_outputs.equal_answers(want, got)).astype(np.float64)
         return changed
 
+    def leads(self, reference: Answers, answers: Answers) -> tuple[Floats, Floats] | None:
+        want, got = (a.details.get(SCORES_OF) for a in (reference, answers))
+        if want is None or got is None or want.shape[1] < 2:
+            return None
+        return leads_of(want, got)
+
     def difficulty(self, reference: Answers) -> NDArray[np.float64]:
         """Return how near the second class is to the first; 0 where the output is no scores."""
-        scores = reference.details.get("scores")
+        scores = reference.details.get(SCORES_OF)
         if scores is None or scores.shape[1] < 2:
             return np.zeros(len(reference))
         last = np.partition(np.asarray(scores, dtype=np.float64), -2, axis=1)
@@ -102,7 +112,7 @@ class Classification:
         """
         if CLASS not in reference.values:
             return {}
-        want, got = (np.asarray(a.details["scores"], np.float64) for a in (reference, answers))
+        want, got = (np.asarray(a.details[SCORES_OF], np.float64) for a in (reference, answers))
         missed = ~np.any(self._first(got) == reference.values[CLASS][:, None], axis=1)
         chosen = self._first(want)
         a, b = (np.take_along_axis(x, chosen, axis=1) for x in (want, got))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from seqto.errors import ConfigError, DataError
 from seqto.model.batch import Batch
 from seqto.records import Json, ScoreKind
+from seqto.tasks.change_risk import leads_of
 from seqto.tasks.example import neighbour_example
 from seqto.tasks.settings import check_choice
 from seqto.tasks.task import Answers
@@ -105,6 +106,23 @@ class Embedding:
         changed = (want != got) & (1 - cosine > SAME_TEXT)
         return np.asarray(changed, dtype=np.float64)
 
+    def leads(self, reference: Answers, answers: Answers) -> tuple[Floats, Floats] | None:
+        """Return by how much the nearest text is nearer than the next ones; twins are left out."""
+        gallery = unit(self._sides(reference)[1])
+        if len(gallery) < 3:
+            return None
+        pairs = []
+        both = zip(self._likeness(reference), self._likeness(answers), strict=True)
+        for want, got in both:
+            nearest = want.argmax(axis=1)
+            apart = 1 - gallery[nearest] @ gallery.T > SAME_TEXT
+            apart[np.arange(len(want)), nearest] = True
+            apart &= np.isfinite(want)
+            farthest = want[apart].min(initial=0.0) - 1
+            pairs.append(leads_of(*(np.where(apart, x, farthest) for x in (want, got))))
+        first, second = (np.concatenate(x) for x in zip(*pairs, strict=True))
+        return first, second
+
     def corpus_examples(
         self, reference: Answers, answers: Answers, rows: Sequence[int]
     ) -> list[Json]:
@@ -153,17 +171,20 @@ class Embedding:
 
     def _neighbours(self, answers: Answers) -> NDArray[np.int64]:
         """Return, for each query, the place of the nearest text of the gallery."""
-        queries, gallery, same = self._sides(answers)
-        if same and len(gallery) < 2:
+        if self._sides(answers)[2] and len(answers) < 2:
             return np.zeros(0, dtype=np.int64)
-        nearest = np.empty(len(queries), dtype=np.int64)
+        nearest = [likeness.argmax(axis=1) for likeness in self._likeness(answers)]
+        return np.concatenate(nearest) if nearest else np.zeros(0, dtype=np.int64)
+
+    def _likeness(self, answers: Answers) -> Iterator[NDArray[Any]]:
+        """Yield how like some queries are to all texts of the gallery; to themselves -inf."""
+        queries, gallery, same = self._sides(answers)
         for start in range(0, len(queries), BLOCK):
             likeness = queries[start : start + BLOCK] @ gallery.T
             if same:
                 rows = np.arange(len(likeness))
                 likeness[rows, start + rows] = -np.inf
-            nearest[start : start + BLOCK] = likeness.argmax(axis=1)
-        return nearest
+            yield likeness
 
 
 def pooled(values: NDArray[Any], lengths: NDArray[np.int64], *, how: str) -> NDArray[Any]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from seqto.errors import ConfigError
 from seqto.model import outputs as model_outputs
 from seqto.model.batch import Batch
-from seqto.records import Json, Loss, Measurement
+from seqto.records import ExpectedLoss, Json, Loss, Measurement
+from seqto.tasks import change_risk
 from seqto.tasks.array_file import read_arrays, write_arrays
 from seqto.tasks.intervals import bootstrap_differences, mean_interval, weighted_interval
 from seqto.tasks.task import (
@@ -26,6 +27,7 @@ from seqto.tasks.task import (
     CorpusExampleTask,
     ExampleTask,
     FigureTask,
+    LeadTask,
     ResampledTask,
     SequenceTask,
     SmoothTask,
@@ -232,6 +234,7 @@ class Scorer:
         self._weights: list[NDArray[np.float64]] = []  # empty: all samples count the same
         self._squares: list[NDArray[np.float64]] = []
         self._figures: dict[str, list[NDArray[np.float64]]] = {}
+        self._leads: list[tuple[NDArray[np.float64], NDArray[np.float64]] | None] = []
 
     def add(self, decoded: Decoded) -> None:
         """Compare the next rows with the float model's."""
@@ -253,6 +256,8 @@ class Scorer:
         self.rows_run = stop
 
     def _add_distances(self, expected: Answers, answers: Answers) -> None:
+        if isinstance(self.task, LeadTask):
+            self._leads.append(self.task.leads(expected, answers))
         distances = np.asarray(self.task.distance(expected, answers), dtype=np.float64)
         if distances.shape != (len(expected),) or not ((distances >= 0) & (distances <= 1)).all():
             raise ValueError(
@@ -303,6 +308,14 @@ class Scorer:
             total / self.rows_run, min(low, total / self.rows_run), high, self.rows_run, bits
         )
 
+    def _expected_loss(self) -> ExpectedLoss | None:
+        """Return the loss that all rows tell of, where the task knows how narrowly they stay."""
+        leads = [pair for pair in self._leads if pair is not None]
+        if not self.complete or not leads or len(leads) < len(self._leads):
+            return None
+        want, got = (np.concatenate(x) for x in zip(*leads, strict=True))
+        return change_risk.expected_loss(want, got)
+
     def _weighted_loss(self) -> Loss:
         """Return the weighted mean; where rows are missing, of those run, without a bound."""
         rows = self.order[: self.rows_run]
@@ -345,6 +358,7 @@ class Scorer:
             score_drops=drops,
             figures=means,
             damage=float(np.concatenate(self._squares).mean()) / self.reference.variance,
+            expected_loss=self._expected_loss(),
             stopped_early=self.stopped and not self.complete,
         )
 

@@ -220,6 +220,19 @@ class SmoothTask(Protocol):
 
 
 @runtime_checkable
+class LeadTask(Protocol):
+    """A task whose answer is the first of several options: the next ones are its rivals."""
+
+    def leads(self, reference: Answers, answers: Answers) -> tuple[Floats, Floats] | None:
+        """Return by how much float's answers are ahead of their rivals, nearest first.
+
+        [samples, rivals] in the float model and in the candidate (tasks/change_risk.py); None
+        where the outputs are no options.
+        """
+        ...
+
+
+@runtime_checkable
 class RankedTask(Protocol):
     """A task that says which samples are close calls: these tell most about a candidate."""
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from seqto.errors import ConfigError, DataError
 from seqto.records import Json, ScoreKind
-from seqto.tasks.classification import CLASS, Classification, macro_f1
+from seqto.tasks.classification import CLASS, SCORES_OF, Classification, Floats, macro_f1
 from seqto.tasks.example import text_example
 from seqto.tasks.settings import check_choice
 from seqto.tasks.task import Answers
@@ -64,7 +64,11 @@ class TextClassification:
 
     def decode(self, outputs: Sequence[Any]) -> Answers:
         scores = np.asarray(outputs[0])
-        return Answers({CLASS: scores.reshape(len(scores), -1).argmax(axis=1)})
+        flat = scores.reshape(len(scores), -1)
+        return Answers({CLASS: flat.argmax(axis=1)}, details={SCORES_OF: flat})
+
+    def leads(self, reference: Answers, answers: Answers) -> tuple[Floats, Floats] | None:
+        return Classification().leads(reference, answers)
 
     def signal(self, outputs: Sequence[Any]) -> NDArray[Any]:
         return Classification().signal(outputs)

@@ -22,7 +22,16 @@ from seqto.record import fleet
 from seqto.record.journal import read_events
 from seqto.record.replay import pooled, read_state
 from seqto.record.trial import Trial
-from seqto.records import EVALUATION, REPORT, WORST, Failure, Latency, Loss, Measurement
+from seqto.records import (
+    EVALUATION,
+    REPORT,
+    WORST,
+    ExpectedLoss,
+    Failure,
+    Latency,
+    Loss,
+    Measurement,
+)
 from seqto.study.fleet_devices import run_devices
 
 TWO = [
@@ -138,6 +147,11 @@ def test_measurements_and_latencies_survive_the_journal() -> None:
     joined = fleet.joined_measurement({"a": measurement(0.1), "b": measurement(0.3)})
     assert (joined.loss.value, joined.device, joined.damage) == (0.3, "b", 0.3)
     assert Measurement.from_json(json.loads(json.dumps(joined.to_json()))) == joined
+    told = {
+        "a": measurement(0.1, expected_loss=ExpectedLoss(0.2, 0.01)),
+        "b": measurement(0.3, expected_loss=ExpectedLoss(0.1, 0.01)),
+    }
+    assert fleet.joined_measurement(told).expected_loss == ExpectedLoss(0.2, 0.01)
     times = {"a": Latency(2.0, 2.0, 0.5, 0.5, 0.5, 10), "b": Latency(1.0, 1.0, 0.9, 0.9, 0.9, 10)}
     latency = fleet.joined_latency(times)
     assert latency.ratio == 0.9

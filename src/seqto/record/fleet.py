@@ -15,10 +15,12 @@ def joined_measurement(by_device: Mapping[str, Measurement]) -> Measurement:
     named = {n: dataclasses.replace(one, device=n, devices={}) for n, one in by_device.items()}
     worst = max(named.values(), key=lambda m: (m.loss.value, m.damage or 0.0))
     damages = [m.damage for m in named.values() if m.damage is not None]
+    expected = [m.expected_loss for m in named.values() if m.expected_loss is not None]
     return dataclasses.replace(
         worst,
         devices=named,
         damage=max(damages, default=None),
+        expected_loss=max(expected, key=lambda x: x.value, default=None),
         stopped_early=any(m.stopped_early for m in named.values()),
     )
 

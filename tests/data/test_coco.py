@@ -125,7 +125,10 @@ def test_a_smaller_object_lies_on_top_of_a_larger(tmp_path: Path) -> None:
 
 def test_a_mask_that_cannot_be_drawn_names_its_picture(tmp_path: Path) -> None:
     pytest.importorskip("pycocotools")
-    for shape in ({"size": [30, 40]}, {"size": [9, 9], "counts": [81]}, [["a"]], "text"):
+    far = [[0, 0, 1e30, 0, 1e30, 1e30]]  # drawing it would take memory for the way
+    numbers = [[0, 0, float("nan"), 0, 5, 5]]
+    other_size = {"size": [9, 9], "counts": [81]}
+    for shape in ({"size": [30, 40]}, other_size, [["a"]], "text", far, numbers):
         notes = [note(1, [0, 0, 1, 1], segmentation=shape, area=1)]
         data = Coco(tmp_path / "a", write(tmp_path, "a", {1: "x.png"}, notes))
         with pytest.raises(DataError, match=r"'x\.png': a mask cannot be drawn"):
@@ -146,6 +149,9 @@ def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> 
         ([note(1, [0, 0, 1])], {}, "is not x, y, width, height"),
         ([note(1, [0, 0, -1, 1])], {}, "is not x, y, width, height"),
         ([note(1, [0, 0, float("nan"), 1])], {}, "is not x, y, width, height"),
+        ([note(1, [0, 0, 1, 1], area="x")], {}, "an area that is no number"),
+        ([note(1, [0, 0, 1, 1], area=float("inf"))], {}, "is not finite"),
+        ([note(1, [0, 0, 1, 1], category="1")], {}, "category 1 of picture 1 is not in the list"),
         ([note(1, [0, 0, 1, 1], category=2)], {}, "category 2 of picture 1 is not in the list"),
         ([], {"categories": None}, "no list 'categories'"),
         ([], {"categories": ["person"]}, "has no number as id"),

@@ -88,7 +88,13 @@ def _make_all(report: dict[str, Any], folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "odd"),
-    [("max_latency", {"a": 1}), ("max_size", "4MB"), ("want", {}), ("tolerance", None)],
+    [
+        ("max_latency", {"a": 1}),
+        ("max_size", "4MB"),
+        ("want", {}),
+        ("tolerance", None),
+        ("max_loss", 10**400),
+    ],
 )
 def test_a_goal_that_is_none_is_refused(tmp_path: Path, name: str, odd: Any) -> None:
     header = copy.deepcopy(EVENTS[0])
@@ -96,6 +102,24 @@ def test_a_goal_that_is_none_is_refused(tmp_path: Path, name: str, odd: Any) -> 
     path = tmp_path / "journal.jsonl"
     path.write_text(json.dumps(header) + "\n")
     with pytest.raises(JournalError, match=f"settings.search.{name} is"):
+        read_state(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "odd"),
+    [(("model", "origin"), "x"), (("data", "origin"), [1]), (("settings", "task", "kind"), {})],
+)
+def test_a_header_that_cards_cannot_read_is_refused(
+    tmp_path: Path, place: tuple[str, ...], odd: Any
+) -> None:
+    header = copy.deepcopy(EVENTS[0])
+    target = header
+    for key in place[:-1]:
+        target = target.setdefault(key, {})
+    target[place[-1]] = odd
+    path = tmp_path / "journal.jsonl"
+    path.write_text(json.dumps(header) + "\n")
+    with pytest.raises(JournalError, match=f"{'.'.join(place)} is"):
         read_state(path)
 
 

@@ -56,6 +56,11 @@ def test_only_a_page_of_ours_is_replaced(tmp_path: Path) -> None:
     compare_page.check_page(path)
     path.write_text(compare_page.render(compare(BEFORE, AFTER, margin=0.0), BEFORE, AFTER))
     compare_page.check_page(path)
+    (tmp_path / "link.html").symlink_to(path)
+    path.with_name("nowhere.html").symlink_to("nowhere")
+    for name in ("link.html", "nowhere.html"):
+        with pytest.raises(ConfigError, match="choose another name"):
+            compare_page.check_page(tmp_path / name)
     path.write_text("mine")
     with pytest.raises(ConfigError, match="choose another name"):
         compare_page.check_page(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -97,7 +98,7 @@ def init(model: str | Path, output: str | Path, *, data: tuple[str, Any] | None 
     left as it is.
     """
     path = given_path(output, "output")
-    if path.exists():
+    if os.path.lexists(path):  # a link to nowhere, too
         raise ConfigError(
             f"{shown(path)} is there already, and is left as it is: choose another -o"
         )

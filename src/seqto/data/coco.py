@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Paths = str | Path | Sequence[str | Path]
 UNION, CLASSES = "union", "classes"
+FARTHEST = 10  # times a picture's longer side: how far from it a corner of a polygon may lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,17 +213,28 @@ def _notes(table: Mapping[str, Any], path: Path, known: set[int]) -> dict[int, l
     for note in table["annotations"]:
         try:
             key, category = int(note["image_id"]), int(note["category_id"])
-            box = [float(side) for side in note["bbox"]]
+            box, area = [float(side) for side in note["bbox"]], float(note.get("area", 0))
         except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise DataError(
-                f"{path}: the annotation {str(note)[:80]} has no image_id, category_id or bbox"
+                f"{path}: the annotation {str(note)[:80]} has no image_id, category_id or bbox, or "
+                "an area that is no number"
             ) from error
         if len(box) != 4 or not all(map(math.isfinite, box)) or min(box[2:]) < 0:
             raise DataError(f"{path}: bbox {box} of picture {key} is not x, y, width, height")
-        if category not in known:
+        if not math.isfinite(area):
+            raise DataError(f"{path}: the area {area} of picture {key} is not finite")
+        if category not in known or note["category_id"] not in known:  # not as a text
             raise DataError(f"{path}: category {category} of picture {key} is not in the list")
         by_picture.setdefault(key, []).append(note)
     return by_picture
+
+
+def _check_polygons(polygons: list[Any], *, most: float) -> None:
+    """Refuse corners far outside of the picture: drawing takes memory for the way to them."""
+    for polygon in polygons:
+        corners = np.asarray(polygon, dtype=np.float64)
+        if corners.ndim != 1 or not (np.abs(corners) <= most).all():
+            raise ValueError("a polygon is no list of numbers near the picture")
 
 
 def _mask_of(note: Json, picture: _Picture) -> NDArray[np.bool_]:
@@ -240,6 +252,7 @@ def _mask_of(note: Json, picture: _Picture) -> NDArray[np.bool_]:
             # pycocotools 2.0.11 has an array class of numpy 1's interface
             warnings.simplefilter("ignore", DeprecationWarning)
             if isinstance(shape, list):
+                _check_polygons(shape, most=FARTHEST * max(size))
                 packed = rle.merge(rle.frPyObjects(shape, *size))
             else:
                 plain = isinstance(shape["counts"], list)

@@ -186,7 +186,10 @@ def squared_gaps(want: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float64]:
     if kind_of(want) == INTEGERS:
         gaps = (_flat(want) != _flat(got)).mean(axis=1)
     else:
-        gaps = ((_flat(got).astype(np.float64) - _flat(want)) ** 2).sum(axis=1)
+        a, b = (_flat(x).astype(np.float64) for x in (want, got))
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite answers may be the same
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            gaps = (np.where(same, 0.0, b - a) ** 2).sum(axis=1)
     return gaps
 
 
@@ -195,8 +198,11 @@ def spread(outputs: Sequence[NDArray[Any]]) -> float:
     if kind_of(outputs[0]) == INTEGERS:
         return 1.0
     rows = np.concatenate([_flat(x).astype(np.float64) for x in outputs])
-    variance = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
-    return variance or float((rows**2).sum(axis=1).mean()) or 1.0
+    rows = np.where(np.isfinite(rows), rows, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
+        size = float((rows**2).sum(axis=1).mean())
+    return next((x for x in (variance, size) if x and np.isfinite(x)), 1.0)
 
 
 def _flat(value: NDArray[Any]) -> NDArray[Any]:

@@ -11,13 +11,12 @@ import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from seqto.errors import ModelError
-from seqto.files import temporary_folder
 from seqto.model.bundle import components_of, set_components
-from seqto.model.constant_nodes import may_take_long
-from seqto.model.files import DATA_SUFFIX, PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
+from seqto.model.files import DATA_SUFFIX, load, opset_of, to_bytes
+from seqto.model.fold import Optimize, fold, make_initializers_private, strip_notes
 from seqto.model.graph import name_nodes
 from seqto.model.half import widen_half
 from seqto.model.layers import WEIGHTED_OPS, list_layers
@@ -72,12 +71,6 @@ class Prepared:
         return next(x for x in self.layers if x.name == name)
 
 
-class Optimize(Protocol):
-    """Writes the model that ONNX Runtime's basic optimizer makes of a model file."""
-
-    def __call__(self, source: Path, target: Path, *, large: bool) -> None: ...
-
-
 # -------------------------------------------------------------------------------------- preparation
 
 
@@ -111,6 +104,7 @@ def prepare(
     unshare_weights(proto)
     shorten_tensor_names(proto)
     set_components(proto, components_of(original))
+    proto.producer_version = str(PREPARATION)
     inputs = input_specs(proto)
     layers = tuple(list_layers(proto))
     if not any(layer.weight for layer in layers):
@@ -153,20 +147,6 @@ def refuse_quantized(proto: Any, *, name: str) -> None:
         )
 
 
-def strip_notes(proto: Any) -> None:
-    """Remove exporters' notes, which cost bytes in every variant and say nothing to a runtime."""
-    proto.doc_string = ""
-    proto.graph.doc_string = ""
-    del proto.metadata_props[:]
-    del proto.graph.metadata_props[:]
-    del proto.graph.value_info[:]
-    for node in proto.graph.node:
-        node.doc_string = ""
-        del node.metadata_props[:]
-    for tensor in proto.graph.initializer:
-        tensor.doc_string = ""
-
-
 def upgrade(proto: Any, opset: int, *, name: str, max_opset: int | None = None) -> Any:
     """Return the model at `opset` or higher; old graphs pass onnx's version converter."""
     import onnx
@@ -185,59 +165,6 @@ def upgrade(proto: Any, opset: int, *, name: str, max_opset: int | None = None) 
         return onnx.version_converter.convert_version(proto, opset)
     except Exception as error:  # the converter raises bare RuntimeErrors
         raise ModelError(f"{name}: cannot go from opset {now} to {opset}: {error}") from error
-
-
-def make_initializers_private(proto: Any) -> None:
-    """Take initializers off the inputs, where IR 3 had them: runtimes do not fold those."""
-    constants = {t.name for t in proto.graph.initializer}
-    kept = [i for i in proto.graph.input if i.name not in constants]
-    del proto.graph.input[:]
-    proto.graph.input.extend(kept)
-    proto.ir_version = max(proto.ir_version, 4)
-
-
-def fold(proto: Any, *, name: str, optimize: Optimize | None = None) -> Any:
-    """Fold constants and pads and fuse BatchNorm with ONNX Runtime's basic optimizer."""
-    import onnx
-
-    make_initializers_private(proto)
-    domains = {n.domain for n in proto.graph.node}
-    with temporary_folder("seqto-fold-") as folder:
-        source, target = folder / "in.onnx", folder / "out.onnx"
-        save(proto, source)
-        run = optimize if optimize is not None and may_take_long(proto) else optimize_here
-        try:
-            run(source, target, large=proto.ByteSize() > PROTOBUF_LIMIT_BYTES // 2)
-        except Exception as error:  # ORT raises many types without a root
-            first = str(error).strip().splitlines()[0]
-            raise ModelError(f"{name} does not load in ONNX Runtime: {first}") from error
-        folded = onnx.load(str(target))
-    if not {n.domain for n in folded.graph.node} <= domains | {"", "ai.onnx"}:
-        folded = proto  # a fused op of ORT's own would tie the result to ORT
-    used = {n.domain for n in folded.graph.node} | {""}
-    imports = [
-        o for o in folded.opset_import if ("" if o.domain == "ai.onnx" else o.domain) in used
-    ]
-    fresh = onnx.helper.make_model(folded.graph, opset_imports=imports)
-    fresh.ir_version = max(proto.ir_version, 8)
-    fresh.producer_name, fresh.producer_version = "seqto", str(PREPARATION)
-    strip_notes(fresh)
-    return fresh
-
-
-def optimize_here(source: Path, target: Path, *, large: bool) -> None:
-    """Write the optimized model in this process; large: with its constants in a file beside it."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(target)
-    if large:
-        options.add_session_config_entry(
-            "session.optimized_model_external_initializers_file_name", "out.data"
-        )
-    ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
 
 
 def fold_constant_nodes(proto: Any) -> None:

@@ -343,6 +343,10 @@ def _problem(event: Event) -> str | None:  # noqa: PLR0911  (one answer for each
             return f"batch is {batch}"
         case RunStarted(model=model) if not isinstance(model.get("sha256"), str):
             return "model has no sha256"
+        case RunStarted(model=model) if not _is_object(model.get("origin")):
+            return f"model.origin is {model['origin']!r:.40}, not an object"
+        case RunStarted(data=data) if not _is_object(data.get("origin")):
+            return f"data.origin is {data['origin']!r:.40}, not an object"
         case RunStarted(data=data) if not _is_names(data.get("unreadable", [])):
             return f"data.unreadable is {data['unreadable']!r:.40}, not a list of names"
         case RunStarted(settings=settings) | SettingsChanged(settings=settings):
@@ -363,7 +367,14 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
+def _is_object(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
 def _settings_problem(settings: Mapping[str, Json]) -> str | None:
+    kind = settings.get("task", {}).get("kind")
+    if not isinstance(kind, str | None):
+        return f"settings.task.kind is {kind!r:.40}, not text"
     search = settings.get("search", {})
     objectives, want = search.get("objectives", []), search.get("want")
     if not _is_names(objectives):
@@ -373,11 +384,13 @@ def _settings_problem(settings: Mapping[str, Json]) -> str | None:
     for name in _NUMBERS:
         value = search.get(name, 0.0)
         absent = value is None and name != "tolerance"
-        if not absent and (isinstance(value, bool) or not isinstance(value, int | float)):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not absent and not (number and abs(value) < _LARGEST):
             return f"settings.search.{name} is {value!r:.40}, not a number"
     return None
 
 
+_LARGEST = 2**63
 _NUMBERS = (  # settings of the search that reports read
     *("tolerance", "max_loss", "max_score_drop", "max_size", "min_speedup", "max_latency"),
     "max_peak_memory",

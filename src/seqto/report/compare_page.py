@@ -6,6 +6,7 @@ One file without a script. Names come from strangers: they are escaped.
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -70,9 +71,9 @@ _CSS = (
 
 def check_page(path: Path) -> None:
     """Refuse a file that is there and is no page of an earlier comparison."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    head = path.read_bytes()[:500] if path.is_file() else b""
+    head = path.read_bytes()[:500] if path.is_file() and not path.is_symlink() else b""
     if MARK.encode() not in head:
         raise ConfigError(
             f"{shown(path)} is there and is no page of `seqto compare`: choose another name"

@@ -28,6 +28,8 @@ from seqto.study.build_plugins import refuse_unused, typed_field, with_fields
 from seqto.study.bundles import sample_inputs
 from seqto.tasks.task import LabelledTask, Task
 
+OURS = ("specs", "classes")  # fields of data sources that follow from the model and the task
+
 
 def preprocess_of(settings: Settings, fetched: Fetched) -> Preprocess | None:
     if settings.data.preprocess:
@@ -113,7 +115,9 @@ def data_source(settings: Settings, fetched: Fetched, user_data: Any, *, task: T
     plugin = plugins.find(plugins.DATA, kind)
     fields = plugins.fields_of(plugin)
     name = f"{plugins.NAMES[plugins.DATA]} {kind!r}"
-    refuse_unused(settings, plugins.DATA, "data", known=[kind, *fields], name=name)
+    # the first field is what `data.KIND` says, and the program itself gives OURS
+    taken = [kind, *(f for f in fields[1:] if f not in OURS)]
+    refuse_unused(settings, plugins.DATA, "data", known=taken, name=name)
     if kind in settings.data.settings:
         value = typed_field(plugin, fields[0], value, dotted=f"data.{kind}")
     shared: Json = {"labels": labels, "seed": settings.data.seed, fields[0]: value}

@@ -116,8 +116,7 @@ class Classification:
         missed = ~np.any(self._first(got) == reference.values[CLASS][:, None], axis=1)
         chosen = self._first(want)
         a, b = (np.take_along_axis(x, chosen, axis=1) for x in (want, got))
-        sign_a = np.sign(a[:, :, None] - a[:, None, :])
-        sign_b = np.sign(b[:, :, None] - b[:, None, :])
+        sign_a, sign_b = (_signs(x[:, :, None], x[:, None, :]) for x in (a, b))
         k = chosen.shape[1]
         tau = (sign_a * sign_b).sum(axis=(1, 2)) / max(k * (k - 1), 1)
         return {"top_k_loss": missed.astype(np.float64), "kendall_tau": tau}
@@ -146,6 +145,11 @@ class Classification:
         k = min(self.top_k, scores.shape[1])
         order: NDArray[np.int64] = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return order
+
+
+def _signs(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the signs of a − b; 0 for two infinite numbers, whose difference is none."""
+    return (a > b).astype(np.float64) - (a < b)
 
 
 def _check_labels(labels: NDArray[Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seqto.execution.local.pool import Pool
 from seqto.execution.local.worker_process import Channel
-from seqto.model.prepare import Optimize, optimize_here
+from seqto.model.fold import Optimize, optimize_here
 from seqto.records import Json
 
 

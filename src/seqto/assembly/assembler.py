@@ -24,11 +24,10 @@ from seqto.assembly.inserted_factors import (
 from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import RowReads, Statistics, load_statistics
 from seqto.errors import PlanError, nearest
-from seqto.model.bare import without_weights
 from seqto.model.bundle import components_of, set_components, split
 from seqto.model.files import to_bytes
 from seqto.model.graph import weight_axis
-from seqto.model.layers import inferred_values
+from seqto.model.layers import inferred_values, without_weights
 from seqto.model.prepare import Prepared, open_prepared, upgrade
 from seqto.model.shared_weights import equal_weights, store_equal_once
 from seqto.records import Json, Layer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 from collections.abc import Iterator
@@ -152,11 +153,15 @@ def to_bytes(proto: Any) -> bytes:
 
 def save(proto: Any, path: str | Path) -> None:
     """Write atomically; initializers go to a file beside it when protobuf's limit is near."""
+    write_outside(proto, Path(path), from_bytes=PROTOBUF_LIMIT_BYTES // 2)
+
+
+def write_outside(proto: Any, path: Path, *, from_bytes: int) -> None:
+    """Write a model; of one of so many bytes, the weights leave it for a file beside it."""
     import onnx
 
-    path = Path(path)
     make_folder(path.parent)
-    if proto.ByteSize() < PROTOBUF_LIMIT_BYTES // 2:
+    if proto.ByteSize() < from_bytes:
         write_file(path, to_bytes(proto))
         return
     onnx.save_model(
@@ -178,3 +183,12 @@ def op_types(data: bytes) -> set[str]:
 
 def opset_of(proto: Any) -> int:
     return next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system.
+
+    glibc keeps what a large model's tensors took: three times its size after it was prepared.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from seqto.errors import ModelError
 from seqto.files import temporary_folder
 from seqto.model.bundle import components_of, set_components
-from seqto.model.files import DATA_SUFFIX, PROTOBUF_LIMIT_BYTES, load, opset_of, save, to_bytes
+from seqto.model.files import DATA_SUFFIX, load, opset_of, to_bytes, write_outside
+from seqto.model.fold import EXTERNAL_BYTES, fold
 from seqto.model.graph import name_nodes
 from seqto.model.half import widen_half
 from seqto.model.layers import WEIGHTED_OPS, list_layers
@@ -67,23 +69,31 @@ class Prepared:
 
 def prepare(original: Any, *, name: str = "model", max_opset: int | None = None) -> Prepared:
     """Name, upgrade, fold, fuse, shorten. Does not change its argument."""
-    import onnx
+    return prepare_loaded(lambda: _copy_of(original), name=name, max_opset=max_opset)
 
-    refuse_quantized(original, name=name)
-    proto = onnx.ModelProto()
-    proto.CopyFrom(original)
+
+def prepare_loaded(
+    load_model: Callable[[], Any], *, name: str = "model", max_opset: int | None = None
+) -> Prepared:
+    """Prepare the model that is loaded here: nobody else holds it, so that it goes early."""
+    with temporary_folder("seqto-fold-") as folder:
+        source = folder / "in.onnx"
+        written = _write_upgraded(load_model, source, name=name, max_opset=max_opset)
+        proto = fold(
+            source,
+            name=name,
+            domains=written.domains,
+            ir_version=written.ir_version,
+            external=written.external,
+        )
     strip_notes(proto)
-    name_nodes(proto)
-    widen_half(proto)
-    proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
-    proto = fold(proto, name=name)
     name_nodes(proto)
     fold_constant_nodes(proto)
     write_products(proto)
     join_axes_behind(proto)
     unshare_weights(proto)
     shorten_tensor_names(proto)
-    set_components(proto, components_of(original))
+    set_components(proto, written.components)
     inputs = input_specs(proto)
     layers = tuple(list_layers(proto))
     if not any(layer.weight for layer in layers):
@@ -91,6 +101,42 @@ def prepare(original: Any, *, name: str = "model", max_opset: int | None = None)
     digest = hashlib.sha256(to_bytes(proto)).hexdigest()
     outputs = tuple(o.name for o in proto.graph.output)
     return Prepared(proto, layers, inputs, outputs, opset_of(proto), digest)
+
+
+def _copy_of(original: Any) -> Any:
+    import onnx
+
+    proto = onnx.ModelProto()
+    proto.CopyFrom(original)
+    return proto
+
+
+@dataclass(frozen=True, slots=True)
+class _Upgraded:
+    """What is kept of a model that was written for folding."""
+
+    components: Any
+    domains: set[str]
+    ir_version: int
+    external: bool
+
+
+def _write_upgraded(
+    load_model: Callable[[], Any], path: Path, *, name: str, max_opset: int | None
+) -> _Upgraded:
+    """Write a model with names, float32 weights and the lowest opset that will do."""
+    proto = load_model()
+    refuse_quantized(proto, name=name)
+    components = components_of(proto)
+    strip_notes(proto)
+    name_nodes(proto)
+    widen_half(proto)
+    proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
+    make_initializers_private(proto)
+    external = proto.ByteSize() >= EXTERNAL_BYTES
+    write_outside(proto, path, from_bytes=EXTERNAL_BYTES)
+    domains = {n.domain for n in proto.graph.node}
+    return _Upgraded(components, domains, proto.ir_version, external)
 
 
 def open_prepared(path: str | Path) -> Prepared:
@@ -167,43 +213,6 @@ def make_initializers_private(proto: Any) -> None:
     del proto.graph.input[:]
     proto.graph.input.extend(kept)
     proto.ir_version = max(proto.ir_version, 4)
-
-
-def fold(proto: Any, *, name: str) -> Any:
-    """Fold constants and pads and fuse BatchNorm with ONNX Runtime's basic optimizer."""
-    import onnx
-    import onnxruntime as ort
-
-    make_initializers_private(proto)
-    domains = {n.domain for n in proto.graph.node}
-    with temporary_folder("seqto-fold-") as folder:
-        source, target = folder / "in.onnx", folder / "out.onnx"
-        save(proto, source)
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = str(target)
-        if proto.ByteSize() > PROTOBUF_LIMIT_BYTES // 2:
-            options.add_session_config_entry(
-                "session.optimized_model_external_initializers_file_name", "out.data"
-            )
-        try:
-            ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ORT raises many types without a root
-            first = str(error).strip().splitlines()[0]
-            raise ModelError(f"{name} does not load in ONNX Runtime: {first}") from error
-        folded = onnx.load(str(target))
-    if not {n.domain for n in folded.graph.node} <= domains | {"", "ai.onnx"}:
-        folded = proto  # a fused op of ORT's own would tie the result to ORT
-    used = {n.domain for n in folded.graph.node} | {""}
-    imports = [
-        o for o in folded.opset_import if ("" if o.domain == "ai.onnx" else o.domain) in used
-    ]
-    fresh = onnx.helper.make_model(folded.graph, opset_imports=imports)
-    fresh.ir_version = max(proto.ir_version, 8)
-    fresh.producer_name = "seqto"
-    strip_notes(fresh)
-    return fresh
 
 
 def fold_constant_nodes(proto: Any) -> None:

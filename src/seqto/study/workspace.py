@@ -82,17 +82,21 @@ def prepare_model(setup: RunSetup, folder: Path) -> Prepared:
     path = variant_folder(folder) / MODEL_FILE
     if not path.is_file():
         limit = setup.settings.constraints.max_opset
-        proto = setup.fetched.load()
-        prepared = model_prepare.prepare(proto, name=setup.fetched.name, max_opset=limit)
+        prepared = model_prepare.prepare_loaded(
+            setup.fetched.load, name=setup.fetched.name, max_opset=limit
+        )
         model_files.save(prepared.proto, path)
+        del prepared
+        model_files.give_back_memory()
     return model_prepare.open_prepared(path)
 
 
 def layers_of(setup: RunSetup) -> tuple[Layer, ...]:
     """Return the layers of a model as a run prepares it; nothing is written."""
-    proto = model_files.load(setup.fetched.path)
     limit = setup.settings.constraints.max_opset
-    return model_prepare.prepare(proto, name=setup.fetched.name, max_opset=limit).layers
+    return model_prepare.prepare_loaded(
+        lambda: model_files.load(setup.fetched.path), name=setup.fetched.name, max_opset=limit
+    ).layers
 
 
 def build_store(

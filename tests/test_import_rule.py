@@ -178,7 +178,7 @@ def test_pickle_is_imported_nowhere() -> None:
 
 
 def test_onnxruntime_is_imported_only_where_models_are_run() -> None:
-    allowed = {"model.ort_session", "model.float_session", "model.prepare"}
+    allowed = {"model.ort_session", "model.float_session", "model.fold"}
     users = users_of("onnxruntime")
     assert {n for n in users if n not in allowed and not n.startswith("devices.")} == set()
 

@@ -375,7 +375,7 @@ def test_weights_beside_the_file_that_is_folded_change_nothing(
     """Of a large model they lie there, which ONNX Runtime maps; in the file they are 3 copies."""
     model = net()
     want = prepare(model)
-    monkeypatch.setattr("seqto.model.prepare.EXTERNAL_BYTES", 0)
+    monkeypatch.setattr("seqto.model.prepare.LARGE_MODEL_BYTES", 0)
     got = prepare(model)
     # nodes may stand in another order
     assert sorted(x.op_type for x in got.proto.graph.node) == sorted(

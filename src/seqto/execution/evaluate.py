@@ -51,9 +51,10 @@ def evaluate(
     order = None
     if job.order is not None:
         order = np.load(worker.files.path(job.order), allow_pickle=False)
-    opened, graph = _opened(worker.device, assembled.data, job.threads, with_graph=job.graph)
-    model = dataclasses.replace(model, graph=graph)
+    source = worker.openable(assembled)
     del assembled
+    opened, graph = _opened(worker.device, source, job.threads, with_graph=job.graph)
+    model = dataclasses.replace(model, graph=graph)
     with opened as session:
         loaded = time.perf_counter()
         rows = Rows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ DATA_SUFFIX = ".data"  # of the file beside a model that is too large for one
 
 
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
+
+
+LARGE_MODEL_BYTES = 2**28  # from this size on, memory goes before time
 
 
 HANDLES = "/proc/self/fd"  # where Linux lists the open files of a process
@@ -161,7 +165,7 @@ def write_outside(proto: Any, path: Path, *, from_bytes: int) -> None:
     import onnx
 
     make_folder(path.parent)
-    if proto.ByteSize() < from_bytes:
+    if constant_bytes(proto) < from_bytes:
         write_file(path, to_bytes(proto))
         return
     onnx.save_model(
@@ -172,6 +176,24 @@ def write_outside(proto: Any, path: Path, *, from_bytes: int) -> None:
         location=path.name + DATA_SUFFIX,
         size_threshold=1024,
     )
+
+
+def constant_bytes(proto: Any) -> int:
+    """Return the bytes of a model's constants, by their shapes.
+
+    `ByteSize` of a message serializes it, which takes its size in memory once more.
+    """
+    return sum(map(bytes_of_constant, proto.graph.initializer))
+
+
+def bytes_of_constant(tensor: Any) -> int:
+    import onnx
+
+    try:
+        item = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except (KeyError, ValueError):  # a type that this onnx does not know
+        item = 1
+    return int(math.prod(tensor.dims)) * item
 
 
 def op_types(data: bytes) -> set[str]:

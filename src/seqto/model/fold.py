@@ -11,8 +11,6 @@ from typing import Any
 
 from seqto.errors import ModelError
 
-EXTERNAL_BYTES = 2**28  # from this size on a model's weights lie beside it
-
 
 def fold(source: Path, *, name: str, domains: set[str], ir_version: int, external: bool) -> Any:
     """Fold constants and pads and fuse BatchNorm; `domains`: of the operators in the file."""

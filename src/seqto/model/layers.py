@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqto.model.files import bytes_of_constant
 from seqto.model.graph import CONVOLUTIONS, attribute
 from seqto.model.tables import table_layers, tied_tables
 from seqto.records import Layer
@@ -174,7 +175,7 @@ def without_weights(proto: Any) -> Any:
 
 def is_large(tensor: Any) -> bool:
     """Return whether a constant is too large to be a shape or axes."""
-    return int(tensor.ByteSize()) > LARGE_CONSTANT_BYTES
+    return bytes_of_constant(tensor) > LARGE_CONSTANT_BYTES
 
 
 def untyped_nodes(proto: Any) -> list[str]:

@@ -17,11 +17,20 @@ from typing import TYPE_CHECKING, Any
 from seqto.errors import ModelError
 from seqto.files import temporary_folder
 from seqto.model.bundle import components_of, set_components
-from seqto.model.files import DATA_SUFFIX, load, opset_of, to_bytes, write_outside
-from seqto.model.fold import EXTERNAL_BYTES, fold
+from seqto.model.files import (
+    DATA_SUFFIX,
+    LARGE_MODEL_BYTES,
+    constant_bytes,
+    load,
+    opset_of,
+    sha256_of_file,
+    to_bytes,
+    write_outside,
+)
+from seqto.model.fold import fold
 from seqto.model.graph import name_nodes
 from seqto.model.half import widen_half
-from seqto.model.layers import WEIGHTED_OPS, list_layers
+from seqto.model.layers import WEIGHTED_OPS, list_layers, without_weights
 from seqto.model.products import write_products
 from seqto.model.softmax_axis import join_axes_behind
 from seqto.records import InputSpec, Layer
@@ -98,7 +107,7 @@ def prepare_loaded(
     layers = tuple(list_layers(proto))
     if not any(layer.weight for layer in layers):
         raise ModelError(f"{name}: {_why_nothing(proto)}")
-    digest = hashlib.sha256(to_bytes(proto)).hexdigest()
+    digest = _digest_of(proto, large=written.external)
     outputs = tuple(o.name for o in proto.graph.output)
     return Prepared(proto, layers, inputs, outputs, opset_of(proto), digest)
 
@@ -133,8 +142,8 @@ def _write_upgraded(
     widen_half(proto)
     proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
     make_initializers_private(proto)
-    external = proto.ByteSize() >= EXTERNAL_BYTES
-    write_outside(proto, path, from_bytes=EXTERNAL_BYTES)
+    external = constant_bytes(proto) >= LARGE_MODEL_BYTES
+    write_outside(proto, path, from_bytes=LARGE_MODEL_BYTES)
     domains = {n.domain for n in proto.graph.node}
     return _Upgraded(components, domains, proto.ir_version, external)
 
@@ -148,19 +157,27 @@ def open_prepared(path: str | Path) -> Prepared:
         input_specs(proto),
         tuple(o.name for o in proto.graph.output),
         opset_of(proto),
-        _digest(Path(path), proto),
+        _digest(Path(path)),
     )
 
 
-def _digest(path: Path, proto: Any) -> str:
-    """Return the hash of a saved model's bytes; read from the file, where that is all of it.
+def _digest_of(proto: Any, *, large: bool) -> str:
+    """Return the hash of a model's bytes; of a large one in pieces, without a second copy."""
+    digest = hashlib.sha256(to_bytes(without_weights(proto) if large else proto))
+    for tensor in proto.graph.initializer if large else ():
+        digest.update(tensor.raw_data)
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    """Return the hash of a saved model's bytes; where its weights lie beside it, of both hashes.
 
     To serialize a model again would take twice its size in memory.
     """
-    if (path.parent / (path.name + DATA_SUFFIX)).exists():
-        return hashlib.sha256(to_bytes(proto)).hexdigest()
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    own, beside = sha256_of_file(path), path.with_name(path.name + DATA_SUFFIX)
+    if not beside.is_file():
+        return own
+    return hashlib.sha256((own + sha256_of_file(beside)).encode()).hexdigest()
 
 
 def refuse_quantized(proto: Any, *, name: str) -> None:

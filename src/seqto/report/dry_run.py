@@ -17,6 +17,7 @@ from seqto.execution.local.first_run import refuse_endless, refuse_endless_bundl
 from seqto.files import temporary_folder
 from seqto.model import compare as model_compare
 from seqto.model import prepare as model_prepare
+from seqto.model.files import constant_bytes
 from seqto.records import CALIBRATION, Json, Layer
 from seqto.report.columns import layers_text
 from seqto.search.choices import Choices
@@ -110,8 +111,8 @@ def _too_few(missing: int) -> str:
 def describe(setup: RunSetup) -> DryRun:
     """Describe a run; nothing is written."""
     settings = setup.settings
-    prepared = model_prepare.prepare(
-        setup.fetched.load(),
+    prepared = model_prepare.prepare_loaded(
+        setup.fetched.load,
         name=setup.fetched.name,
         max_opset=settings.constraints.max_opset,
     )
@@ -154,9 +155,9 @@ def describe(setup: RunSetup) -> DryRun:
         not_offered=tuple(f"{r.what}, {r.reason} ({layers_text(r.layers)})" for r in refusals),
         trials=trials,
         seconds=seconds,
-        disk_bytes=rows * sample_bytes + 3 * prepared.proto.ByteSize(),
+        disk_bytes=rows * sample_bytes + 3 * constant_bytes(prepared.proto),
         workers=workers,
-        memory_bytes=expected_memory(prepared.proto.ByteSize(), workers),
+        memory_bytes=expected_memory(constant_bytes(prepared.proto), workers),
     )
 
 

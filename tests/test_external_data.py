@@ -20,8 +20,10 @@ from seqto.errors import DeviceError
 from seqto.execution import evaluate, latency
 from seqto.execution.jobs import MakeReference, TimePlans
 from seqto.model.files import save
+from seqto.model.float_session import run_for, session_with_outputs
 from seqto.model.outputs import Judged
 from seqto.model.prepare import open_prepared, prepare
+from seqto.model.streamed import write_streamed
 from seqto.study.timing import timed_together
 from seqto.testing.executors import InlineSignals
 from seqto.testing.fakes import FakeDevice
@@ -224,3 +226,29 @@ def wide() -> Any:
     graph = onnx.helper.make_graph([node], "wide", [x], [y], [made])
     imports = [onnx.helper.make_opsetid("", 13)]
     return onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def test_calibration_of_a_large_model_reads_its_weights_from_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared = prepare(wide())
+    feeds = {"x": np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)}
+    names = ("x", "y", prepared.layers[0].output)
+    want = run_for(session_with_outputs(prepared, names, exact=True), names, feeds)
+    monkeypatch.setattr("seqto.model.float_session.LARGE_MODEL_BYTES", 1)
+    got = run_for(session_with_outputs(prepared, names, exact=True), names, feeds)
+    assert got.keys() == want.keys()
+    assert all(np.array_equal(got[name], want[name]) for name in want)
+    assert prepare(wide()).sha256 == prepared.sha256  # its weights have not left it
+
+
+def test_what_is_written_weight_by_weight_is_the_same_model(tmp_path: Path) -> None:
+    prepared = prepare(wide())
+    write_streamed(prepared.proto, tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx.data").stat().st_size == 64 * 64 * 4
+    read = onnx.load(str(tmp_path / "model.onnx"))
+    for tensor in read.graph.initializer:
+        tensor.ClearField("data_location")
+    want = {t.name: t.raw_data for t in prepared.proto.graph.initializer}
+    assert {t.name: t.raw_data for t in read.graph.initializer} == want
+    assert [n.op_type for n in read.graph.node] == [n.op_type for n in prepared.proto.graph.node]

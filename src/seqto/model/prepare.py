@@ -18,9 +18,9 @@ from seqto.errors import ModelError
 from seqto.files import temporary_folder
 from seqto.model.bundle import components_of, set_components
 from seqto.model.files import (
-    DATA_SUFFIX,
     LARGE_MODEL_BYTES,
     constant_bytes,
+    external_files,
     load,
     opset_of,
     sha256_of_file,
@@ -170,14 +170,14 @@ def _digest_of(proto: Any, *, large: bool) -> str:
 
 
 def _digest(path: Path) -> str:
-    """Return the hash of a saved model's bytes; where its weights lie beside it, of both hashes.
+    """Return the hash of a saved model's bytes; where weights lie beside it, of all hashes.
 
     To serialize a model again would take twice its size in memory.
     """
-    own, beside = sha256_of_file(path), path.with_name(path.name + DATA_SUFFIX)
-    if not beside.is_file():
+    own, beside = sha256_of_file(path), external_files(path)
+    if not beside:
         return own
-    return hashlib.sha256((own + sha256_of_file(beside)).encode()).hexdigest()
+    return hashlib.sha256("".join([own, *map(sha256_of_file, beside)]).encode()).hexdigest()
 
 
 def refuse_quantized(proto: Any, *, name: str) -> None:

@@ -169,6 +169,7 @@ def calibrate_or_load(
         setup.progress("calibration", 0, 1)
         calibration = calibrate(prepared, feeds.calibration, methods=methods)
         setup.progress("calibration", 1, 1)
+        model_files.give_back_memory()
         save_statistics(calibration.statistics, base / STATISTICS_FILE)
     assembler = open_assembler(base, max_opset=settings.constraints.max_opset)
     ranges = assembler.statistics.ranges
@@ -223,12 +224,13 @@ def _apply(
     return transform.apply(prepared, peaks)
 
 
-def _moved_outputs(workspace: Workspace, transformed: model_prepare.Prepared) -> float:
+def _moved_outputs(workspace: Workspace, transformed: Path) -> float:
     """Return how far a transformed model's outputs are from the float model's, by their spread."""
     # samples that no treatment has looked at, where there are any
     split = EVALUATION if workspace.store.splits().get(EVALUATION) else CALIBRATION
-    before, after = (model_files.to_bytes(one.proto) for one in (workspace.prepared, transformed))
-    return model_compare.same_answers(before, after, workspace.feeds.first(split, 8))
+    before = variant_folder(workspace.folder) / MODEL_FILE
+    feeds = workspace.feeds.first(split, 8)
+    return model_compare.same_answers(str(before), str(transformed), feeds)
 
 
 def add_variant(
@@ -261,6 +263,7 @@ def add_variant(
         touched += list(applied.touched)
         skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]
         model_files.save(applied.proto, folder / TREATED_FILE)
+        del applied
         prepared = model_prepare.open_prepared(folder / TREATED_FILE)
     summary = {"name": name, "touched": sorted(set(touched)), "skipped": skipped, "exact": exact}
     if not touched and not needed:
@@ -268,7 +271,7 @@ def add_variant(
         with contextlib.suppress(OSError):  # not empty: then the rest is not from here
             folder.rmdir()
         return {**summary, "moved": 0.0}
-    moved = _moved_outputs(workspace, prepared)
+    moved = _moved_outputs(workspace, folder / TREATED_FILE)
     if exact and moved > TOLERANCE:
         raise ModelError(
             f"treatment {name!r} moves the outputs by {moved:.2g} of their spread "
@@ -278,4 +281,6 @@ def add_variant(
         calibration = calibrate(prepared, workspace.feeds.calibration, methods=methods)
         save_statistics(calibration.statistics, folder / STATISTICS_FILE)
     (folder / TREATED_FILE).replace(folder / MODEL_FILE)
+    del prepared
+    model_files.give_back_memory()
     return {**summary, "moved": moved}

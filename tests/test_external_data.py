@@ -132,6 +132,9 @@ class Context:
         self.setup = SimpleNamespace(output=Judged("y", 0, 1, (0,)), sent=(0,))
         self.task = None
 
+    def discard(self, _model: object) -> None:
+        pass
+
     def model_of(self, _plan: object) -> bytes:
         return b""
 
@@ -169,10 +172,12 @@ def test_a_large_model_is_judged_from_a_file_with_the_same_result(
 ) -> None:
     """Of a large one a single variant is held, and no candidate's bytes beside its session."""
     opened: list[type] = []
+    written: list[Path] = []
     open_session = Ort.open
 
     def seen(self: Ort, model: Any, *, threads: int = 0) -> Any:
         opened.append(type(model))
+        written.extend([model] if isinstance(model, Path) and "large" in model.name else [])
         return open_session(self, model, threads=threads)
 
     def run(name: str) -> list[tuple[Any, ...]]:
@@ -194,6 +199,8 @@ def test_a_large_model_is_judged_from_a_file_with_the_same_result(
     monkeypatch.setattr("seqto.execution.context.LARGE_MODEL_BYTES", 1)
     assert run("large") == want
     assert issubclass(max(set(opened), key=opened.count), Path)
+    assert written
+    assert not any(path.exists() for path in written)
 
 
 @pytest.mark.parametrize(("model_bytes", "count"), [(10**6, 8), (5 * 10**8, 4), (10**10, 1)])

@@ -25,6 +25,8 @@ from seqto.tasks.seq2seq import sketch_probabilities
 from seqto.tasks.task import Task, task_from_json
 from seqto.transforms.variants import BASE, variant_of
 
+LARGE_FILE = "large-model"  # begins the names of files of large candidates
+
 
 class WorkerContext:
     """Made once from the set-up; the functions that run jobs read it."""
@@ -90,14 +92,19 @@ class WorkerContext:
     def openable(self, assembled: Assembled) -> bytes | Path:
         """Return the model to open; a large one as a file, of which nobody holds the bytes.
 
-        A session of ONNX Runtime keeps the bytes that it was made from as long as it lives. The
-        file is read when the model is opened, and written again for the next one.
+        A session of ONNX Runtime keeps the bytes that it was made from as long as it lives. Who
+        opens the file removes it (`discard`).
         """
         if len(assembled.data) < LARGE_MODEL_BYTES or self.wiring is not None:
             return assembled.data
-        path = self.files.work_file("large")
+        path = self.files.work_file(f"{LARGE_FILE}-{assembled.sha256}")
         write_file(path, assembled.data)
         return path
+
+    def discard(self, model: bytes | Path | dict[str, Path]) -> None:
+        """Remove a file that `openable` has written, and no other."""
+        if isinstance(model, Path) and model.name.startswith(LARGE_FILE):
+            model.unlink(missing_ok=True)
 
     def reference(self, ref: FileRef) -> Reference:
         if ref.sha256 not in self._references:

@@ -11,7 +11,7 @@ from pathlib import Path
 from seqto.config import DeviceSettings
 from seqto.errors import ConfigError, JournalError
 from seqto.execution.executor import Executor
-from seqto.model.files import constant_bytes
+from seqto.model.files import constant_bytes, give_back_memory
 from seqto.record.events import (
     GUESS,
     INTERRUPTED,
@@ -114,6 +114,8 @@ def _open_workspace(
             "or the same data"
         )
     workspace = calibrate_or_load(setup, setup.out, store, prepared)
+    del prepared  # the workspace has read it again
+    give_back_memory()
     return workspace, make_header(setup, workspace, identity)
 
 

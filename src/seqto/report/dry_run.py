@@ -35,8 +35,9 @@ SHOWN = 30  # layers that are listed for people
 PROCESS_BYTES = 150e6  # of a process before it holds a model: interpreter, ONNX Runtime, samples
 
 
-# of the float model's bytes, at the peak: the prepared model, a candidate's bytes, its session
-WORKER_COPIES, MAIN_COPIES = 3.0, 1.0
+# of the float model's bytes, as measured on 1.2 GB (benchmarks/large_model.py): a worker 4.0 at its
+# peak; the main process 2.1, and 4.0 while it treats the model, when workers are idle
+WORKER_COPIES, MAIN_COPIES = 4.2, 2.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -337,3 +337,53 @@ def test_shapes_are_inferred_without_a_copy_of_the_weights() -> None:
     assert {v.name for v in inferred_values(proto)} >= {
         o for n in proto.graph.node for o in n.output
     }
+
+
+def wide(*, opset: int = 13) -> Any:
+    """x ─▶ Conv(3 → 64) ─▶ BatchNorm ─▶ Relu ─▶ y: constants of a kilobyte and more."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (64, 3, 3, 3), **dict.fromkeys(("scale", "shift", "mean", "spread"), (64,))}
+    weights = [
+        numpy_helper.from_array(rng.uniform(0.5, 1, shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", *list(shapes)[1:]], ["n"]),
+        helper.make_node("Relu", ["n"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 3, 12, 12])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 64, 10, 10])
+    graph = helper.make_graph(nodes, "wide", [x], [y], weights)
+    imports = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=7)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        wide,
+        lambda: wide(opset=11),
+        lambda: nets.residual(batch_norm=True, padded=True),
+        nets.branches,
+    ],
+    ids=["wide", "old opset", "batch norm and pads", "branches"],
+)
+def test_weights_beside_the_file_that_is_folded_change_nothing(
+    net: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large model they lie there, which ONNX Runtime maps; in the file they are 3 copies."""
+    model = net()
+    want = prepare(model)
+    monkeypatch.setattr("seqto.model.prepare.LARGE_MODEL_BYTES", 0)
+    got = prepare(model)
+    # nodes may stand in another order
+    assert sorted(x.op_type for x in got.proto.graph.node) == sorted(
+        x.op_type for x in want.proto.graph.node
+    )
+    assert {(x.name, x.parameters) for x in got.layers} == {
+        (x.name, x.parameters) for x in want.layers
+    }
+    assert not any(w.HasField("data_location") for w in got.proto.graph.initializer)
+    feeds = {k: v for k, v in nets.samples_for(model, 3).items() if k == "x"}
+    assert moved(model, got, feeds) < 1e-6

@@ -68,6 +68,11 @@ def stories260k() -> str:
     return _texts("stories260k")
 
 
+@named("texts gte-small")
+def gte_small() -> str:
+    return _texts("gte-small")
+
+
 def _run(name: str) -> str:
     """Return the recommended trials of one finished run, as its report has them."""
     run = read("text_runs")[name]

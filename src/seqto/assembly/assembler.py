@@ -24,11 +24,10 @@ from seqto.assembly.inserted_factors import (
 from seqto.assembly.plan import Plan
 from seqto.calibration.statistics import RowReads, Statistics, load_statistics
 from seqto.errors import PlanError, nearest
-from seqto.model.bare import without_weights
 from seqto.model.bundle import components_of, set_components, split
-from seqto.model.files import to_bytes
+from seqto.model.files import constant_bytes, to_bytes
 from seqto.model.graph import weight_axis
-from seqto.model.layers import inferred_values
+from seqto.model.layers import inferred_values, without_weights
 from seqto.model.prepare import Prepared, open_prepared, upgrade
 from seqto.model.shared_weights import equal_weights, store_equal_once
 from seqto.records import Json, Layer
@@ -82,7 +81,7 @@ class Assembler:
         self._nodes = {n.name: n for n in prepared.proto.graph.node}
         self._parts: dict[tuple[str, str, float, bool], Part] = {}  # by layer, scheme, scale, bias
         self._kept_bytes = 0  # of these parts
-        self._most_bytes = max(LEAST_KEPT_BYTES, prepared.proto.ByteSize() // 2)
+        self._most_bytes = max(LEAST_KEPT_BYTES, constant_bytes(prepared.proto) // 2)
         self._bases: dict[int, Any] = {prepared.opset: prepared.proto}
         self._shapes: dict[str, tuple[int, ...]] | None = None  # inferred when first asked for
         self._factors = inserted_factors(prepared.proto, prepared.layers)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from seqto.assembly.joined_products import JOINED_SINCE, join_products
 from seqto.assembly.kept_float import keep_float
-from seqto.model.bare import is_large
-from seqto.model.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS
+from seqto.model.layers import FOLLOWING_ACTIVATIONS, OUTPUT_OP, SAME_SCALE_OPS, is_large
 from seqto.model.moved_data import passes_on, read_by
 from seqto.model.prepare import Prepared
 from seqto.records import Layer

@@ -15,6 +15,8 @@ from seqto.devices.bundle import BundleDevice
 from seqto.devices.device import CachingDevice, Device
 from seqto.execution.files import COMPILED, FileRef, LocalFiles
 from seqto.execution.jobs import WorkerSetup
+from seqto.files import write_file
+from seqto.model.files import LARGE_MODEL_BYTES, constant_bytes, give_back_memory
 from seqto.model.wiring import Wiring
 from seqto.plugins import device_from_json
 from seqto.records import LABELLED, Json
@@ -22,6 +24,8 @@ from seqto.tasks.scoring import Reference
 from seqto.tasks.seq2seq import sketch_probabilities
 from seqto.tasks.task import Task, task_from_json
 from seqto.transforms.variants import BASE, variant_of
+
+LARGE_FILE = "large-model"  # begins the names of files of large candidates
 
 
 class WorkerContext:
@@ -46,11 +50,20 @@ class WorkerContext:
     def assembler(self, variant: str) -> Assembler:
         folder = self.variant_folder(variant)
         if variant not in self._assemblers:
+            large = [v for v, other in self._assemblers.items() if is_large(other)]
+            for other in large:  # each variant's float model: three would be three times its size
+                del self._assemblers[other]
+            if large:
+                give_back_memory()
             self._assemblers[variant] = open_assembler(folder, max_opset=self.setup.max_opset)
         assembler = self._assemblers[variant]
         if not assembler.rounded:  # may have been made since
             assembler.rounded.update(rounded_weights.load(folder))
         return assembler
+
+    @property
+    def has_large_models(self) -> bool:
+        return any(map(is_large, self._assemblers.values()))
 
     def assembler_of(self, plan: Plan) -> Assembler:
         return self.assembler(variant_of(plan.transforms))
@@ -74,7 +87,24 @@ class WorkerContext:
 
     def model_of(self, plan: Plan | None) -> bytes | Path | dict[str, Path]:
         """Return the model to open: the original by its path, since it may have data beside it."""
-        return self.original if plan is None else self.assemble(plan).data
+        return self.original if plan is None else self.openable(self.assemble(plan))
+
+    def openable(self, assembled: Assembled) -> bytes | Path:
+        """Return the model to open; a large one as a file, of which nobody holds the bytes.
+
+        A session of ONNX Runtime keeps the bytes that it was made from as long as it lives. Who
+        opens the file removes it (`discard`).
+        """
+        if len(assembled.data) < LARGE_MODEL_BYTES or self.wiring is not None:
+            return assembled.data
+        path = self.files.work_file(f"{LARGE_FILE}-{assembled.sha256}")
+        write_file(path, assembled.data)
+        return path
+
+    def discard(self, model: bytes | Path | dict[str, Path]) -> None:
+        """Remove a file that `openable` has written, and no other."""
+        if isinstance(model, Path) and model.name.startswith(LARGE_FILE):
+            model.unlink(missing_ok=True)
 
     def reference(self, ref: FileRef) -> Reference:
         if ref.sha256 not in self._references:
@@ -87,6 +117,10 @@ class WorkerContext:
 
     def labels(self, split: str) -> Any:
         return self.store.labels(split)
+
+
+def is_large(assembler: Assembler) -> bool:
+    return constant_bytes(assembler.prepared.proto) >= LARGE_MODEL_BYTES
 
 
 def _with_cache(settings: Json, files: LocalFiles) -> Device:

@@ -51,9 +51,13 @@ def evaluate(
     order = None
     if job.order is not None:
         order = np.load(worker.files.path(job.order), allow_pickle=False)
-    opened, graph = _opened(worker.device, assembled.data, job.threads, with_graph=job.graph)
-    model = dataclasses.replace(model, graph=graph)
+    source = worker.openable(assembled)
     del assembled
+    try:
+        opened, graph = _opened(worker.device, source, job.threads, with_graph=job.graph)
+    finally:
+        worker.discard(source)
+    model = dataclasses.replace(model, graph=graph)
     with opened as session:
         loaded = time.perf_counter()
         rows = Rows(
@@ -124,9 +128,11 @@ def score(scorer: Scorer, chunks: Iterator[Decoded], signals: Signals) -> None:
 
 
 def make_reference(worker: WorkerContext, job: MakeReference, signals: Signals) -> ReferenceMade:
-    opened, graph = _opened(
-        worker.device, worker.model_of(job.plan), job.threads, with_graph=job.first == 0
-    )
+    source = worker.model_of(job.plan)
+    try:
+        opened, graph = _opened(worker.device, source, job.threads, with_graph=job.first == 0)
+    finally:
+        worker.discard(source)
     with opened as session:
         rows = Rows(worker, session, job.split, batch=job.batch, chunk=job.chunk)
         name = f"reference-{job.split}-{job.first}"
@@ -157,7 +163,12 @@ def _raw_file(worker: WorkerContext, chunks: Iterator[Chunk], name: str, signals
 
 
 def try_plan(worker: WorkerContext, job: TryPlan) -> PlanRan:
-    with worker.device.open(worker.model_of(job.plan), threads=job.threads) as session:
+    source = worker.model_of(job.plan)
+    try:
+        opened = worker.device.open(source, threads=job.threads)
+    finally:
+        worker.discard(source)
+    with opened as session:
         if worker.store.ragged is not None:
             for run in worker.store.runs(job.split, range(job.batch)):
                 session.run(run.batch)

@@ -46,8 +46,12 @@ def time_plans(worker: WorkerContext, job: TimePlans, signals: Signals) -> Timed
     alive = _sometimes(signals.alive)
     with contextlib.ExitStack() as stack:
         sessions: list[Session] = []
-        for plan in (job.float_plan, *job.plans):
-            opened = worker.device.open(worker.model_of(plan), threads=job.threads)
+        # all are assembled before the first is opened: of a large model both take much memory
+        models = [worker.model_of(plan) for plan in (job.float_plan, *job.plans)]
+        for model in models:
+            stack.callback(worker.discard, model)
+        for model in models:
+            opened = worker.device.open(model, threads=job.threads)
             sessions.append(stack.enter_context(opened))
             signals.alive()
         feeds = along_float(sessions[0], feeds)

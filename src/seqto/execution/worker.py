@@ -23,6 +23,7 @@ from seqto.execution.jobs import (
     TryPlan,
     WorkerSetup,
 )
+from seqto.model.files import give_back_memory
 
 
 class Worker:
@@ -32,6 +33,14 @@ class Worker:
         self.context = WorkerContext(setup, files)
 
     def run(self, job: Job, signals: Signals) -> Result:
+        """Run a job; what a large model's took goes back to the system."""
+        try:
+            return self._run(job, signals)
+        finally:
+            if self.context.has_large_models:
+                give_back_memory()
+
+    def _run(self, job: Job, signals: Signals) -> Result:
         result: Result
         match job:
             case Evaluate():

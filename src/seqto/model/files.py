@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,9 @@ DATA_SUFFIX = ".data"  # of the file beside a model that is too large for one
 
 
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
+
+
+LARGE_MODEL_BYTES = 2**28  # from this size on, memory goes before time
 
 
 HANDLES = "/proc/self/fd"  # where Linux lists the open files of a process
@@ -162,11 +167,15 @@ def to_bytes(proto: Any) -> bytes:
 
 def save(proto: Any, path: str | Path) -> None:
     """Write atomically; initializers go to a file beside it when protobuf's limit is near."""
+    write_outside(proto, Path(path), from_bytes=PROTOBUF_LIMIT_BYTES // 2)
+
+
+def write_outside(proto: Any, path: Path, *, from_bytes: int) -> None:
+    """Write a model; of one of so many bytes, the weights leave it for a file beside it."""
     import onnx
 
-    path = Path(path)
     make_folder(path.parent)
-    if proto.ByteSize() < PROTOBUF_LIMIT_BYTES // 2:
+    if constant_bytes(proto) < from_bytes:
         write_file(path, to_bytes(proto))
         return
     onnx.save_model(
@@ -179,6 +188,24 @@ def save(proto: Any, path: str | Path) -> None:
     )
 
 
+def constant_bytes(proto: Any) -> int:
+    """Return the bytes of a model's constants, by their shapes.
+
+    `ByteSize` of a message serializes it, which takes its size in memory once more.
+    """
+    return sum(map(bytes_of_constant, proto.graph.initializer))
+
+
+def bytes_of_constant(tensor: Any) -> int:
+    import onnx
+
+    try:
+        item = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except (KeyError, ValueError):  # a type that this onnx does not know
+        item = 1
+    return int(math.prod(tensor.dims)) * item
+
+
 def op_types(data: bytes) -> set[str]:
     """Return the op types in a serialized model."""
     import onnx
@@ -188,3 +215,12 @@ def op_types(data: bytes) -> set[str]:
 
 def opset_of(proto: Any) -> int:
     return next((int(o.version) for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system.
+
+    glibc keeps what a large model's tensors took: three times its size after it was prepared.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

@@ -12,9 +12,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from seqto.errors import ModelError
+from seqto.files import temporary_folder
 from seqto.model.batch import without_filling
+from seqto.model.files import LARGE_MODEL_BYTES, constant_bytes
 from seqto.model.ort_session import open_session
 from seqto.model.prepare import Prepared
+from seqto.model.streamed import write_streamed
 
 
 def runtime_version() -> str:
@@ -30,11 +33,15 @@ def with_outputs(proto: Any, names: Sequence[str]) -> Any:
 
     model = onnx.ModelProto()
     model.CopyFrom(proto)
-    public = {o.name for o in model.graph.output} | {i.name for i in model.graph.input}
-    for name in dict.fromkeys(names):
-        if name not in public:
-            model.graph.output.add().name = name
+    for name in inner_tensors(proto, names):
+        model.graph.output.add().name = name
     return model
+
+
+def inner_tensors(proto: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that are no inputs and no outputs of a model, each once."""
+    public = {o.name for o in proto.graph.output} | {i.name for i in proto.graph.input}
+    return tuple(name for name in dict.fromkeys(names) if name not in public)
 
 
 def tensors_of(prepared: Prepared) -> list[str]:
@@ -52,10 +59,14 @@ def session_with_outputs(prepared: Prepared, names: Sequence[str], *, exact: boo
     Exact is how onnxruntime's own calibrators run it: fused kernels move ranges by the last bit.
     Otherwise it is one of several workers that do the same, and takes one thread.
     """
-    model = with_outputs(prepared.proto, names)
-    threads = None if exact else 1
+    proto, threads = prepared.proto, None if exact else 1
     try:
-        return open_session(model.SerializeToString(), threads=threads, optimize=not exact)
+        if constant_bytes(proto) < LARGE_MODEL_BYTES:
+            model = with_outputs(proto, names).SerializeToString()
+            return open_session(model, threads=threads, optimize=not exact)
+        with temporary_folder("seqto-outputs-") as folder:
+            write_streamed(proto, folder / "model.onnx", outputs=inner_tensors(proto, names))
+            return open_session(folder / "model.onnx", threads=threads, optimize=not exact)
     except Exception as error:  # ORT raises many types without a root
         raise ModelError(f"the model does not load for calibration: {error}") from error
 

@@ -1,14 +1,16 @@
-"""Folding: what follows from constants alone is computed once, and simple nodes are fused."""
+"""Folding: what follows from constants alone is computed once, and simple nodes are fused.
+
+ONNX Runtime's basic optimizer does it, from a file to a file. Weights of a large model lie in a
+second file, which it maps: as one file it holds three copies of them while it loads.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, Protocol
 
 from seqto.errors import ModelError
-from seqto.files import temporary_folder
-from seqto.model.constant_nodes import may_take_long
-from seqto.model.files import PROTOBUF_LIMIT_BYTES, save
 
 
 class Optimize(Protocol):
@@ -17,33 +19,33 @@ class Optimize(Protocol):
     def __call__(self, source: Path, target: Path, *, large: bool) -> None: ...
 
 
-def fold(proto: Any, *, name: str, optimize: Optimize | None = None) -> Any:
-    """Fold constants and pads and fuse BatchNorm with ONNX Runtime's basic optimizer."""
+def fold(
+    source: Path,
+    *,
+    name: str,
+    domains: Set[str],
+    ir_version: int,
+    external: bool,
+    optimize: Optimize | None = None,
+) -> Any:
+    """Fold constants and pads and fuse BatchNorm; `domains`: of the operators in the file.
+
+    external: constants go to a file beside the model. optimize: None: this process does it.
+    """
     import onnx
 
-    make_initializers_private(proto)
-    domains = {n.domain for n in proto.graph.node}
-    with temporary_folder("seqto-fold-") as folder:
-        source, target = folder / "in.onnx", folder / "out.onnx"
-        save(proto, source)
-        run = optimize if optimize is not None and may_take_long(proto) else optimize_here
-        try:
-            run(source, target, large=proto.ByteSize() > PROTOBUF_LIMIT_BYTES // 2)
-        except Exception as error:  # ORT raises many types without a root
-            first = str(error).strip().splitlines()[0]
-            raise ModelError(f"{name} does not load in ONNX Runtime: {first}") from error
-        folded = onnx.load(str(target))
+    target = source.with_name("out.onnx")
+    try:
+        (optimize or optimize_here)(source, target, large=external)
+    except Exception as error:  # ORT raises many types without a root
+        first = str(error).strip().splitlines()[0]
+        raise ModelError(f"{name} does not load in ONNX Runtime: {first}") from error
+    folded = onnx.load(str(target))
     if not {n.domain for n in folded.graph.node} <= domains | {"", "ai.onnx"}:
-        folded = proto  # a fused op of ORT's own would tie the result to ORT
-    used = {n.domain for n in folded.graph.node} | {""}
-    imports = [
-        o for o in folded.opset_import if ("" if o.domain == "ai.onnx" else o.domain) in used
-    ]
-    fresh = onnx.helper.make_model(folded.graph, opset_imports=imports)
-    fresh.ir_version = max(proto.ir_version, 8)
-    fresh.producer_name = "seqto"
-    strip_notes(fresh)
-    return fresh
+        folded = onnx.load(str(source))  # a fused op of ORT's own would tie the result to ORT
+    _leave_the_graph(folded, ir_version=ir_version)
+    strip_notes(folded)
+    return folded
 
 
 def optimize_here(source: Path, target: Path, *, large: bool) -> None:
@@ -55,10 +57,29 @@ def optimize_here(source: Path, target: Path, *, large: bool) -> None:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(target)
     if large:
-        options.add_session_config_entry(
-            "session.optimized_model_external_initializers_file_name", "out.data"
-        )
+        entry = "session.optimized_model_external_initializers_file_name"
+        options.add_session_config_entry(entry, "out.data")
     ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+
+
+def _leave_the_graph(proto: Any, *, ir_version: int) -> None:
+    """Clear what a model says beside its graph. A new model would be one more copy of it."""
+    import onnx
+
+    used = {n.domain for n in proto.graph.node} | {""}
+    imports = [
+        onnx.helper.make_opsetid(o.domain, o.version)
+        for o in proto.opset_import
+        if ("" if o.domain == "ai.onnx" else o.domain) in used
+    ]
+    for field in onnx.ModelProto.DESCRIPTOR.fields:
+        if field.name != "graph":
+            proto.ClearField(field.name)
+    proto.opset_import.extend(imports)
+    proto.ir_version = max(ir_version, 8)
+    proto.producer_name = "seqto"
+    for tensor in proto.graph.initializer:
+        tensor.ClearField("data_location")  # of weights that lay beside the model
 
 
 def make_initializers_private(proto: Any) -> None:

@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqto.model.files import bytes_of_constant
 from seqto.model.graph import CONVOLUTIONS, attribute
 from seqto.model.tables import table_layers, tied_tables
 from seqto.records import Layer
+
+LARGE_CONSTANT_BYTES = 4096  # what is smaller may be a shape or axes
+
 
 WEIGHTED_OPS = CONVOLUTIONS | frozenset(("Gemm", "MatMul"))
 
@@ -164,12 +168,17 @@ def without_weights(proto: Any) -> Any:
         else:
             getattr(light.graph, field.name).MergeFrom(value)
     for tensor in proto.graph.initializer:
-        if tensor.ByteSize() > 4096:  # only small ones can be shapes
+        if is_large(tensor):
             shape_only = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type)
             shape_only.dims.extend(tensor.dims)
         else:
             light.graph.initializer.add().CopyFrom(tensor)
     return light
+
+
+def is_large(tensor: Any) -> bool:
+    """Return whether a constant is too large to be a shape or axes."""
+    return bytes_of_constant(tensor) > LARGE_CONSTANT_BYTES
 
 
 def untyped_nodes(proto: Any) -> list[str]:

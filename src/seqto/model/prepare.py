@@ -9,17 +9,29 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seqto.errors import ModelError
+from seqto.files import temporary_folder
 from seqto.model.bundle import components_of, set_components
-from seqto.model.files import DATA_SUFFIX, load, opset_of, to_bytes
+from seqto.model.constant_nodes import may_take_long
+from seqto.model.files import (
+    LARGE_MODEL_BYTES,
+    constant_bytes,
+    external_files,
+    load,
+    opset_of,
+    sha256_of_file,
+    to_bytes,
+    write_outside,
+)
 from seqto.model.fold import Optimize, fold, make_initializers_private, strip_notes
 from seqto.model.graph import name_nodes
 from seqto.model.half import widen_half
-from seqto.model.layers import WEIGHTED_OPS, list_layers
+from seqto.model.layers import WEIGHTED_OPS, list_layers, without_weights
 from seqto.model.products import write_products
 from seqto.model.softmax_axis import join_axes_behind, remove_flattening
 from seqto.model.sparse import make_dense
@@ -85,17 +97,30 @@ def prepare(
 
     optimize: what folds constants where that may take long; None: this process does it.
     """
-    import onnx
+    return prepare_loaded(
+        lambda: _copy_of(original), name=name, max_opset=max_opset, optimize=optimize
+    )
 
-    refuse_quantized(original, name=name)
-    proto = onnx.ModelProto()
-    proto.CopyFrom(original)
-    strip_notes(proto)
-    make_dense(proto, name=name)
-    name_nodes(proto)
-    widen_half(proto)
-    proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
-    proto = fold(proto, name=name, optimize=optimize)
+
+def prepare_loaded(
+    load_model: Callable[[], Any],
+    *,
+    name: str = "model",
+    max_opset: int | None = None,
+    optimize: Optimize | None = None,
+) -> Prepared:
+    """Prepare the model that is loaded here: nobody else holds it, so that it goes early."""
+    with temporary_folder("seqto-fold-") as folder:
+        source = folder / "in.onnx"
+        written = _write_upgraded(load_model, source, name=name, max_opset=max_opset)
+        proto = fold(
+            source,
+            name=name,
+            domains=written.domains,
+            ir_version=written.ir_version,
+            external=written.external,
+            optimize=optimize if written.may_take_long else None,
+        )
     name_nodes(proto)
     fold_constant_nodes(proto)
     write_products(proto)
@@ -103,15 +128,54 @@ def prepare(
     join_axes_behind(proto)
     unshare_weights(proto)
     shorten_tensor_names(proto)
-    set_components(proto, components_of(original))
+    set_components(proto, written.components)
     proto.producer_version = str(PREPARATION)
     inputs = input_specs(proto)
     layers = tuple(list_layers(proto))
     if not any(layer.weight for layer in layers):
         raise ModelError(f"{name}: {_why_nothing(proto)}")
-    digest = hashlib.sha256(to_bytes(proto)).hexdigest()
+    digest = _digest_of(proto, large=written.external)
     outputs = tuple(o.name for o in proto.graph.output)
     return Prepared(proto, layers, inputs, outputs, opset_of(proto), digest)
+
+
+def _copy_of(original: Any) -> Any:
+    import onnx
+
+    proto = onnx.ModelProto()
+    proto.CopyFrom(original)
+    return proto
+
+
+@dataclass(frozen=True, slots=True)
+class _Upgraded:
+    """What is kept of a model that was written for folding."""
+
+    components: Any
+    domains: set[str]
+    ir_version: int
+    external: bool
+    may_take_long: bool
+
+
+def _write_upgraded(
+    load_model: Callable[[], Any], path: Path, *, name: str, max_opset: int | None
+) -> _Upgraded:
+    """Write a model with names, float32 weights and the lowest opset that will do."""
+    proto = load_model()
+    refuse_quantized(proto, name=name)
+    components = components_of(proto)
+    strip_notes(proto)
+    make_dense(proto, name=name)
+    name_nodes(proto)
+    widen_half(proto)
+    proto = upgrade(proto, LOWEST_OPSET, name=name, max_opset=max_opset)
+    make_initializers_private(proto)
+    external = constant_bytes(proto) >= LARGE_MODEL_BYTES
+    slow = may_take_long(proto)
+    write_outside(proto, path, from_bytes=LARGE_MODEL_BYTES)
+    domains = {n.domain for n in proto.graph.node}
+    return _Upgraded(components, domains, proto.ir_version, external, slow)
 
 
 def open_prepared(path: str | Path) -> Prepared:
@@ -123,19 +187,27 @@ def open_prepared(path: str | Path) -> Prepared:
         input_specs(proto),
         tuple(o.name for o in proto.graph.output),
         opset_of(proto),
-        _digest(Path(path), proto),
+        _digest(Path(path)),
     )
 
 
-def _digest(path: Path, proto: Any) -> str:
-    """Return the hash of a saved model's bytes; read from the file, where that is all of it.
+def _digest_of(proto: Any, *, large: bool) -> str:
+    """Return the hash of a model's bytes; of a large one in pieces, without a second copy."""
+    digest = hashlib.sha256(to_bytes(without_weights(proto) if large else proto))
+    for tensor in proto.graph.initializer if large else ():
+        digest.update(tensor.raw_data)
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    """Return the hash of a saved model's bytes; where weights lie beside it, of all hashes.
 
     To serialize a model again would take twice its size in memory.
     """
-    if (path.parent / (path.name + DATA_SUFFIX)).exists():
-        return hashlib.sha256(to_bytes(proto)).hexdigest()
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    own, beside = sha256_of_file(path), external_files(path)
+    if not beside:
+        return own
+    return hashlib.sha256("".join([own, *map(sha256_of_file, beside)]).encode()).hexdigest()
 
 
 def refuse_quantized(proto: Any, *, name: str) -> None:

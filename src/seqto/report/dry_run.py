@@ -16,6 +16,7 @@ from seqto.errors import DeviceError, ModelError
 from seqto.execution.local.first_run import refuse_endless, refuse_endless_bundle
 from seqto.files import temporary_folder
 from seqto.model import compare as model_compare
+from seqto.model.files import constant_bytes
 from seqto.model.prepare import Prepared
 from seqto.records import CALIBRATION, Json, Layer
 from seqto.report.columns import layers_text
@@ -35,8 +36,9 @@ SHOWN = 30  # layers that are listed for people
 PROCESS_BYTES = 150e6  # of a process before it holds a model: interpreter, ONNX Runtime, samples
 
 
-# of the float model's bytes, at the peak: the prepared model, a candidate's bytes, its session
-WORKER_COPIES, MAIN_COPIES = 3.0, 1.0
+# of the float model's bytes, as measured on 1.2 GB (benchmarks/large_model.py): a worker 4.0 at its
+# peak; the main process 2.1, and 4.0 while it treats the model, when workers are idle
+WORKER_COPIES, MAIN_COPIES = 4.2, 2.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def _too_few(missing: int) -> str:
 def describe(setup: RunSetup) -> DryRun:
     """Describe a run; nothing is written."""
     settings = setup.settings
-    prepared = prepare_anew(setup, setup.fetched.load())
+    prepared = prepare_anew(setup, setup.fetched.load)
     # a run rounds them and leaves out those whose inputs are not finite, which are very few
     matrices = [x.name for x in prepared.layers if columns_of(x, prepared) is not None]
     kinds = rounding_kinds(settings, setup.strategy, prepared.layers)
@@ -151,9 +153,9 @@ def describe(setup: RunSetup) -> DryRun:
         not_offered=tuple(f"{r.what}, {r.reason} ({layers_text(r.layers)})" for r in refusals),
         trials=trials,
         seconds=seconds,
-        disk_bytes=rows * sample_bytes + 3 * prepared.proto.ByteSize(),
+        disk_bytes=rows * sample_bytes + 3 * constant_bytes(prepared.proto),
         workers=workers,
-        memory_bytes=expected_memory(prepared.proto.ByteSize(), workers),
+        memory_bytes=expected_memory(constant_bytes(prepared.proto), workers),
     )
 
 

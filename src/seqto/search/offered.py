@@ -122,16 +122,15 @@ def divided(schemes: Sequence[Scheme], layer: Layer) -> tuple[Scheme, ...]:
     """
     smallest = BLOCKS[0]
     length = summed_length(layer)
-    made: list[Scheme] = []
-    for scheme in schemes:
-        nearest = scheme.without_output_rounding()
-        if not isinstance(nearest, NBit | WeightOnly) or nearest.block <= smallest:
-            made.append(scheme)
-        elif length % nearest.block and not length % smallest:
-            made.append(dataclasses.replace(nearest, block=smallest))
-        else:
-            made.append(scheme)
-    return tuple(dict.fromkeys(made))
+
+    def fitted(scheme: Scheme) -> Scheme:
+        if not isinstance(scheme, NBit | WeightOnly) or scheme.block <= smallest:
+            return scheme
+        if not length % scheme.block or length % smallest:
+            return scheme
+        return dataclasses.replace(scheme.without_output_rounding(), block=smallest)
+
+    return tuple(dict.fromkeys(map(fitted, schemes)))
 
 
 def has_attention(layers: Sequence[Layer]) -> bool:

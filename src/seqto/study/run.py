@@ -11,6 +11,7 @@ from pathlib import Path
 from seqto.config import DeviceSettings
 from seqto.errors import ConfigError, JournalError
 from seqto.execution.executor import Executor
+from seqto.model.files import constant_bytes, give_back_memory
 from seqto.record.events import (
     GUESS,
     INTERRUPTED,
@@ -39,7 +40,7 @@ from seqto.study.open_executor import open_executor, open_others
 from seqto.study.round_weights import Rounding
 from seqto.study.setup import RunSetup, labelled_task, probe_rows, rounding_kinds
 from seqto.study.study import Budget, DeviceRun, Study
-from seqto.study.timing import Timing
+from seqto.study.timing import Timing, timed_together
 from seqto.study.warm_start import check_graph
 from seqto.study.workspace import Workspace, build_store, calibrate_or_load, prepare_model, task_for
 
@@ -113,6 +114,8 @@ def _open_workspace(
             "or the same data"
         )
     workspace = calibrate_or_load(setup, setup.out, store, prepared)
+    del prepared  # the workspace has read it again
+    give_back_memory()
     return workspace, make_header(setup, workspace, identity)
 
 
@@ -131,7 +134,8 @@ def _study(
 
     def timing_of(device: DeviceSettings) -> Timing:
         batch = device.batch and (workspace.store.fixed_batch or device.batch)
-        return Timing(device.threads, device.latency_s, batch)
+        group = timed_together(constant_bytes(workspace.prepared.proto))
+        return Timing(device.threads, device.latency_s, batch, group)
 
     return Study(
         journal,

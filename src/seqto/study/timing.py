@@ -26,6 +26,15 @@ from seqto.records import Failure, Latency
 TOKENS, LONG_TOKENS, LONG_MS, LONG_RATIO = "tokens", "long_tokens", "long_ms", "long_ratio"
 
 
+MOST_TIMED = 8
+TIMED_BYTES = 2e9  # of the candidates that are loaded at a time, which may all be float inside
+
+
+def timed_together(model_bytes: int) -> int:
+    """Return how many candidates are timed by turns, each of which may take the model's bytes."""
+    return int(max(1, min(MOST_TIMED, TIMED_BYTES // max(1, model_bytes))))
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Settings by which latency is measured."""
@@ -33,7 +42,7 @@ class Timing:
     threads: int = 0
     seconds: float = 1.0
     batch: int | None = None
-    group: int = 8  # candidates that are interleaved with one float model
+    group: int = MOST_TIMED  # candidates that are interleaved with one float model
 
 
 class Clock:

@@ -9,7 +9,7 @@ models/  plots/  report.*           the results
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,21 +82,23 @@ def prepare_model(setup: RunSetup, folder: Path) -> Prepared:
     """Return the prepared model of a folder; it is made and saved when it is not there yet."""
     path = variant_folder(folder) / MODEL_FILE
     if not path.is_file():
-        prepared = prepare_anew(setup, setup.fetched.load())
+        prepared = prepare_anew(setup, setup.fetched.load)
         model_files.save(prepared.proto, path)
+        del prepared
+        model_files.give_back_memory()
     return model_prepare.open_prepared(path)
 
 
 def layers_of(setup: RunSetup) -> tuple[Layer, ...]:
     """Return the layers of a model as a run prepares it; nothing is written."""
-    return prepare_anew(setup, model_files.load(setup.fetched.path)).layers
+    return prepare_anew(setup, lambda: model_files.load(setup.fetched.path)).layers
 
 
-def prepare_anew(setup: RunSetup, proto: Any) -> Prepared:
-    """Prepare a model as a run's settings say; nothing is written."""
+def prepare_anew(setup: RunSetup, load_model: Callable[[], Any]) -> Prepared:
+    """Prepare the model that is loaded here as a run's settings say; nothing is written."""
     device = setup.settings.device
-    return model_prepare.prepare(
-        proto,
+    return model_prepare.prepare_loaded(
+        load_model,
         name=setup.fetched.name,
         max_opset=setup.settings.constraints.max_opset,
         optimize=optimize_in_worker(device.timeout_s, device.memory_mb),
@@ -173,6 +175,7 @@ def calibrate_or_load(
         setup.progress("calibration", 0, 1)
         calibration = calibrate(prepared, feeds.calibration, methods=methods)
         setup.progress("calibration", 1, 1)
+        model_files.give_back_memory()
         save_statistics(calibration.statistics, base / STATISTICS_FILE)
     assembler = open_assembler(base, max_opset=settings.constraints.max_opset)
     ranges = assembler.statistics.ranges
@@ -227,12 +230,13 @@ def _apply(
     return transform.apply(prepared, peaks)
 
 
-def _moved_outputs(workspace: Workspace, transformed: model_prepare.Prepared) -> float:
+def _moved_outputs(workspace: Workspace, transformed: Path) -> float:
     """Return how far a transformed model's outputs are from the float model's, by their spread."""
     # samples that no treatment has looked at, where there are any
     split = EVALUATION if workspace.store.splits().get(EVALUATION) else CALIBRATION
-    before, after = (model_files.to_bytes(one.proto) for one in (workspace.prepared, transformed))
-    return model_compare.same_answers(before, after, workspace.feeds.first(split, 8))
+    before = variant_folder(workspace.folder) / MODEL_FILE
+    feeds = workspace.feeds.first(split, 8)
+    return model_compare.same_answers(str(before), str(transformed), feeds)
 
 
 def add_variant(
@@ -265,6 +269,7 @@ def add_variant(
         touched += list(applied.touched)
         skipped += [f"{pair}: {reason}" for pair, reason in applied.skipped]
         model_files.save(applied.proto, folder / TREATED_FILE)
+        del applied
         prepared = model_prepare.open_prepared(folder / TREATED_FILE)
     summary = {"name": name, "touched": sorted(set(touched)), "skipped": skipped, "exact": exact}
     if not touched and not needed:
@@ -272,7 +277,7 @@ def add_variant(
         with contextlib.suppress(OSError):  # not empty: then the rest is not from here
             folder.rmdir()
         return {**summary, "moved": 0.0}
-    moved = _moved_outputs(workspace, prepared)
+    moved = _moved_outputs(workspace, folder / TREATED_FILE)
     if exact and moved > TOLERANCE:
         raise ModelError(
             f"treatment {name!r} moves the outputs by {moved:.2g} of their spread "
@@ -282,4 +287,6 @@ def add_variant(
         calibration = calibrate(prepared, workspace.feeds.calibration, methods=methods)
         save_statistics(calibration.statistics, folder / STATISTICS_FILE)
     (folder / TREATED_FILE).replace(folder / MODEL_FILE)
+    del prepared
+    model_files.give_back_memory()
     return {**summary, "moved": moved}

@@ -77,7 +77,8 @@ class EditableModel:
         """Return the changed model."""
         from onnx import numpy_helper
 
-        for name, values in self._changed.items():
+        while self._changed:  # doubles take twice the weights' size: each goes when it is written
+            name, values = self._changed.popitem()
             tensor = numpy_helper.from_array(values.astype(np.float32), name)
             self.constants[name].CopyFrom(tensor)
         if self._inserted:

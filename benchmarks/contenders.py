@@ -265,7 +265,7 @@ def _read(job: Any, prepared: Path, rows: Sequence[int]) -> Iterator[dict[str, A
     """Yield pictures from the disk, decoded and prepared one at a time."""
     from seqto.data.preprocess import normalise, prepare_row
     from seqto.model.files import load
-    from seqto.model.prepare import input_specs
+    from seqto.model.inputs import input_specs
 
     specs = input_specs(load(prepared))
     for row in rows:

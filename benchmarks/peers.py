@@ -224,7 +224,7 @@ def write_samples(store: SampleStore, folder: Path) -> Path:
 
 def _input_name(model: str) -> str:
     from seqto.model.files import load
-    from seqto.model.prepare import input_specs
+    from seqto.model.inputs import input_specs
 
     specs = input_specs(load(model))
     if len(specs) != 1:

@@ -18,6 +18,7 @@ from seqto.model import files as model_files
 from seqto.model import prepare as model_prepare
 from seqto.model.compare import same_answers
 from seqto.model.files import load, opset_of, to_bytes
+from seqto.model.inputs import input_specs
 from seqto.model.layers import OUTPUT_OP, inferred_values, without_weights
 from seqto.model.prepare import open_prepared, prepare
 
@@ -283,7 +284,7 @@ def with_inputs(*shapes: Sequence[int | str]) -> Any:
 
 
 def test_a_batch_that_one_input_fixes_is_that_of_all() -> None:
-    specs = model_prepare.input_specs(with_inputs(["n", 6], [1, 3], ["n", "l"]))
+    specs = input_specs(with_inputs(["n", 6], [1, 3], ["n", "l"]))
     assert [s.shape for s in specs] == [(1, 6), (1, 3), (1, None)]
 
 
@@ -296,7 +297,7 @@ def test_a_batch_that_one_input_fixes_is_that_of_all() -> None:
 )
 def test_inputs_that_cannot_be_stacked_are_refused(shapes: Any, words: Sequence[str]) -> None:
     with pytest.raises(ModelError) as caught:
-        model_prepare.input_specs(with_inputs(*shapes))
+        input_specs(with_inputs(*shapes))
     assert all(word in str(caught.value) for word in words), caught.value
 
 

@@ -16,6 +16,7 @@ from seqto.api import Result
 from seqto.model import compare as model_compare
 from seqto.model import outputs
 from seqto.model import prepare as model_prepare
+from seqto.model.inputs import input_specs
 from seqto.tasks.classification import Classification
 from seqto.tasks.task import Answers
 
@@ -138,7 +139,7 @@ def test_inputs_of_other_types_are_refused_in_one_line() -> None:
         proto = nets.residual()
         proto.graph.input.append(made)
         with pytest.raises(ModelError, match=f"input 's' {what}"):
-            model_prepare.input_specs(proto)
+            input_specs(proto)
 
 
 # --------------------------------------------------------------------------------- their losses

@@ -24,8 +24,9 @@ from seqto.data.arrays import Arrays
 from seqto.data.store import SampleStore
 from seqto.errors import ModelError
 from seqto.execution.local.first_run import compare_here
+from seqto.model.compare import relative_difference
 from seqto.model.files import load
-from seqto.model.prepare import prepare, relative_difference
+from seqto.model.prepare import prepare
 from seqto.records import CALIBRATION, Layer
 from seqto.schemes.scheme import Scheme, unfit
 from seqto.schemes.types import S8, U8

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from seqto import config
+from seqto.model.inputs import input_specs
 from seqto.model.ort_session import open_session
-from seqto.model.prepare import input_specs
 from seqto.model.sources.source import Fetched
 from seqto.study.setup import make_setup
 from seqto.study.workspace import build_store

@@ -16,7 +16,7 @@ from net_builder import Net
 from seqto.data.arrays import Arrays
 from seqto.data.states import WithStates
 from seqto.errors import ConfigError, ModelError
-from seqto.model import prepare as model_prepare
+from seqto.model.inputs import input_specs
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -67,7 +67,7 @@ FEW = {
 
 @pytest.mark.parametrize("batch", [1, "n"])
 def test_a_state_has_no_axis_of_samples(batch: Any) -> None:
-    specs = {s.name: s for s in model_prepare.input_specs(recurrent(batch=batch))}
+    specs = {s.name: s for s in input_specs(recurrent(batch=batch))}
     assert specs["x"].shape == (1, 6)
     assert not specs["x"].whole
     assert specs["state"].shape == (1, 2, None if batch == "n" else 1, 6)
@@ -122,7 +122,7 @@ def test_zeros_stand_for_a_state_that_nobody_gives(tmp_path: Path) -> None:
 
 def test_states_follow_the_order_of_the_data(tmp_path: Path) -> None:
     path = save(tmp_path, recurrent())
-    specs = model_prepare.input_specs(onnx.load(path))
+    specs = input_specs(onnx.load(path))
     source = Arrays(tmp_path / "samples.npz")
     data = WithStates(source, specs, path, {"rate": 2}, {"state": "next"})
     state = np.zeros((2, 1, 6), np.float32)
@@ -139,7 +139,7 @@ def test_states_follow_the_order_of_the_data(tmp_path: Path) -> None:
 def test_samples_that_bring_their_states_win(tmp_path: Path) -> None:
     own = np.full((40, 2, 1, 6), 0.5, np.float32)
     path = save(tmp_path, recurrent(rate=False), state=own)
-    specs = model_prepare.input_specs(onnx.load(path))
+    specs = input_specs(onnx.load(path))
     data = WithStates(Arrays(tmp_path / "samples.npz"), specs, path)
     np.testing.assert_array_equal(data.read(3).inputs["state"], own[3])
     assert data.identity()["fed"] == {}

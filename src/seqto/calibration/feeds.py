@@ -19,8 +19,8 @@ from seqto.model.batch import Batch
 from seqto.model.compare import unfit_samples
 from seqto.model.files import to_bytes
 from seqto.model.generation import Arrays, Component, Generator
+from seqto.model.inputs import declared_inputs
 from seqto.model.ort_session import open_session
-from seqto.model.prepare import declared_inputs
 from seqto.model.wiring import DECODER, ENCODER, IDS, Wiring
 from seqto.records import CALIBRATION
 

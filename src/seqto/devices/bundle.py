@@ -16,7 +16,7 @@ from seqto.devices.device import Device, Session
 from seqto.errors import DeviceError
 from seqto.model import bundle
 from seqto.model.generation import Arrays, Component, Generated, Generator
-from seqto.model.prepare import declared_inputs
+from seqto.model.inputs import declared_inputs
 from seqto.model.wiring import DECODER, ENCODER, IDS, Wiring
 from seqto.records import Json, Layer
 from seqto.schemes.scheme import Scheme

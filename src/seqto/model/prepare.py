@@ -8,7 +8,6 @@ assembled from it.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from seqto.model.files import (
 from seqto.model.fold import Optimize, fold, make_initializers_private, strip_notes
 from seqto.model.graph import name_nodes
 from seqto.model.half import widen_half
+from seqto.model.inputs import input_specs
 from seqto.model.layers import WEIGHTED_OPS, list_layers, without_weights
 from seqto.model.products import write_products
 from seqto.model.softmax_axis import join_axes_behind, remove_flattening
@@ -294,108 +294,6 @@ def shorten_tensor_names(proto: Any) -> None:
         node.output[:] = [renamed.get(x, x) for x in node.output]
 
 
-def input_specs(proto: Any) -> tuple[InputSpec, ...]:
-    """Return the inputs that samples are fed to.
-
-    What flows between a bundle's components has axes of its own: samples are not stacked there.
-    """
-    specs = declared_inputs(proto)
-    if components_of(proto):
-        return tuple(specs)
-    states = {s.name for s in specs if _is_state(s, specs, proto)}
-    if not states:
-        return _of_one_batch(specs)
-    stacked = _of_one_batch([s for s in specs if s.name not in states])
-    if any(s.shape[0] not in (None, 1) for s in stacked):
-        raise ModelError(
-            f"input {min(states)!r} has no axis of samples, but others take {stacked[0].shape[0]} "
-            "at once: export the model for a batch of 1"
-        )
-    shapes = {s.name: (1, *s.shape[1:]) for s in stacked} | {
-        s.name: (1, *s.shape) for s in specs if s.name in states
-    }
-    return tuple(InputSpec(s.name, shapes[s.name], s.dtype, s.name in states) for s in specs)
-
-
-def _is_state(spec: InputSpec, specs: list[InputSpec], proto: Any) -> bool:
-    """Return whether an input has no axis of samples in front: a single number, or a state.
-
-    A state comes back as an output of the same form. Its first axis is fixed (layers, directions)
-    where other inputs have another first axis, and the batch is one of its later axes.
-    """
-    if not spec.shape:
-        return len(specs) > 1
-    first, *later = spec.shape
-    others = [s.shape[0] for s in specs if s.shape and s.name != spec.name]
-    if first in (None, 1) or first in others or not others:
-        return False
-    if not any(side in (None, 1) for side in later):
-        return False
-    return any(_same_form(spec.shape, value) for value in proto.graph.output)
-
-
-def _same_form(shape: tuple[int | None, ...], value: Any) -> bool:
-    sides = [int(d.dim_value) or None for d in value.type.tensor_type.shape.dim]
-    return len(sides) == len(shape) and all(
-        a is None or b is None or a == b for a, b in zip(shape, sides, strict=True)
-    )
-
-
-def declared_inputs(proto: Any) -> list[InputSpec]:
-    """Return the inputs as the model declares them."""
-    import onnx
-
-    constants = {t.name for t in proto.graph.initializer}
-    specs = []
-    for value in proto.graph.input:
-        if value.name in constants:
-            continue
-        tensor = value.type.tensor_type
-        _refuse_input(value)
-        shape = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
-        specs.append(InputSpec(value.name, shape, dtype))
-    return specs
-
-
-def _refuse_input(value: Any) -> None:
-    """Refuse inputs that are no numbers: samples are arrays of numbers."""
-    import onnx
-
-    kind = value.type.WhichOneof("value")
-    if kind not in ("tensor_type", None):
-        what = f"is a {kind.removesuffix('_type').replace('_', ' ')}"
-    elif kind is None or value.type.tensor_type.elem_type == onnx.TensorProto.UNDEFINED:
-        what = "has no type"
-    elif value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
-        what = "takes text"
-    else:
-        return
-    raise ModelError(
-        f"input {value.name!r} {what}, but samples are arrays of numbers: export the model with "
-        "numeric tensors as inputs"
-    )
-
-
-def _of_one_batch(specs: list[InputSpec]) -> tuple[InputSpec, ...]:
-    """Return inputs of one batch: samples are stacked along the first axis of every input."""
-    for spec in specs:
-        if not spec.shape:
-            raise ModelError(
-                f"input {spec.name!r} is a single number, but samples are stacked along the first "
-                "axis of every input: make it a constant of the model"
-            )
-    fixed = {s.shape[0]: s.name for s in specs if s.shape[0] is not None}
-    if len(fixed) > 1:
-        (a, one), (b, other) = list(fixed.items())[:2]
-        raise ModelError(
-            f"inputs {one!r} and {other!r} have {a} and {b} as their first axis, but samples are "
-            "stacked along the first axis of every input: export the model with one batch for all"
-        )
-    batch = next(iter(fixed), None)
-    return tuple(InputSpec(s.name, (batch, *s.shape[1:]), s.dtype) for s in specs)
-
-
 def _why_nothing(proto: Any) -> str:
     """Return why no layer can be quantized."""
     import onnx
@@ -408,23 +306,3 @@ def _why_nothing(proto: Any) -> str:
             "branches and loops is not quantized; export the model without them"
         )
     return "no Conv, Gemm or MatMul with constant weights: nothing to do"
-
-
-def relative_difference(a: Any, b: Any) -> float:
-    """Return the largest difference of two outputs, relative to the spread; no numbers: 0 or 1."""
-    import numpy as np
-
-    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):  # sequences
-        return max((relative_difference(x, y) for x, y in zip(a, b, strict=True)), default=0.0)
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
-        return float(a != b)
-    if a.shape != b.shape:
-        return math.inf
-    if not np.issubdtype(a.dtype, np.floating):
-        return float(np.any(a != b))
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if same.all():
-        return 0.0
-    gap = float(np.abs(a - b)[~same].max())
-    spread = float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) or 1.0
-    return gap / spread if math.isfinite(gap) else math.inf

@@ -9,7 +9,7 @@ from seqto.devices.device import Device
 from seqto.errors import ConfigError
 from seqto.model import files as model_files
 from seqto.model.bundle import split
-from seqto.model.prepare import declared_inputs, input_specs
+from seqto.model.inputs import declared_inputs, input_specs
 from seqto.model.sources.source import Fetched
 from seqto.model.wiring import IDS, Wiring
 from seqto.records import InputSpec

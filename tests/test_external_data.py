@@ -203,7 +203,7 @@ def test_a_large_model_is_judged_from_a_file_with_the_same_result(
     assert not any(path.exists() for path in written)
 
 
-@pytest.mark.parametrize(("model_bytes", "count"), [(10**6, 8), (5 * 10**8, 4), (10**10, 1)])
+@pytest.mark.parametrize(("model_bytes", "count"), [(10**6, 16), (5 * 10**8, 4), (10**10, 1)])
 def test_fewer_candidates_of_large_models_are_timed_by_turns(model_bytes: int, count: int) -> None:
     assert timed_together(model_bytes) == count
 

@@ -205,6 +205,7 @@ class TrialTimed(_Event):
     number: int
     latency: Latency
     at_s: float | None = None  # as of a trial
+    final: bool = False  # beside all that the choice is between: it counts instead of earlier ones
 
 
 @dataclass(frozen=True, slots=True)

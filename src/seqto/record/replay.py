@@ -64,6 +64,8 @@ class RunState:
     probes: dict[str, Trial] = field(default_factory=dict)  # by plan key
     timings: dict[int, list[Latency]] = field(default_factory=dict)  # as recorded
     graph_timings: dict[str, list[Latency]] = field(default_factory=dict)  # the same, by graph
+    # the last timing beside all that the choice was between, by graph or `#` and the number
+    final_timings: dict[str, Latency] = field(default_factory=dict)
     profiles: dict[tuple[str, str], PlanProfiled] = field(default_factory=dict)
     nodes: dict[str, Json] = field(default_factory=dict)  # of a cluster, by name
     failures: list[StepFailed] = field(default_factory=list)
@@ -175,12 +177,15 @@ class RunState:
         trial = self.trials.get(number)
         return None if trial is None else next(iter(self.timings_of(trial)), None)
 
-    def timing_event(self, number: int, latency: Latency) -> TrialTimed:
+    def has_final_timing(self, trial: Trial) -> bool:
+        return _timed_by(trial) in self.final_timings
+
+    def timing_event(self, number: int, latency: Latency, *, final: bool = False) -> TrialTimed:
         """Return the event that records one timing in the format of this run."""
         earlier = self._trial(number).latency
         if self._timings_are_pooled and earlier is not None:
             latency = pooled(earlier, latency)
-        return TrialTimed(number, latency)
+        return TrialTimed(number, latency, final=final)
 
     @property
     def _timings_are_pooled(self) -> bool:
@@ -212,6 +217,8 @@ class RunState:
         self.timings.setdefault(event.number, []).append(event.latency)
         if event.at_s is not None:
             self.timed_at.setdefault(_timed_by(trial), event.at_s)
+        if event.final:
+            self.final_timings[_timed_by(trial)] = event.latency
         if trial.graph:
             self.graph_timings.setdefault(trial.graph, []).append(event.latency)
             for number in self.by_graph[trial.graph]:
@@ -219,15 +226,19 @@ class RunState:
             return
         latency = event.latency
         if trial.latency is not None and not self._timings_are_pooled:
-            latency = pooled(trial.latency, latency)
+            latency = self._with_final(trial, pooled(trial.latency, latency))
         self._put(dataclasses.replace(trial, latency=latency))
 
+    def _with_final(self, trial: Trial, latency: Latency) -> Latency:
+        final = self.final_timings.get(_timed_by(trial))
+        return latency if final is None else settled(latency, final)
+
     def _with_shared_latency(self, trial: Trial) -> Trial:
-        """Return a trial with the pooled timings of its graph; memory and load time are its own."""
+        """Return a trial with the timings of its graph; memory and load time are its own."""
         timings = self.timings_of(trial) if trial.graph and trial.error is None else []
         if not timings:
             return trial
-        latency = functools.reduce(pooled, timings)
+        latency = self._with_final(trial, functools.reduce(pooled, timings))
         own = trial.latency
         if own is not None:
             latency = dataclasses.replace(
@@ -315,4 +326,23 @@ def pooled(earlier: Latency, later: Latency) -> Latency:
         else earlier.peak_memory_bytes,
         load_ms=later.load_ms if later.load_ms is not None else earlier.load_ms,
         extra={**earlier.extra, **later.extra},
+    )
+
+
+def settled(known: Latency, final: Latency) -> Latency:
+    """Return a timing that counts instead of earlier ones; its interval holds theirs, `known`.
+
+    The picks are compared by the figures of one session. How much the machine's state moves a
+    ratio is told by all of them.
+    """
+    if known.devices and final.devices:
+        each = {n: settled(known.devices[n], one) for n, one in final.devices.items()}
+        final = fleet.joined_latency(each, final.judged_by)
+    return dataclasses.replace(
+        final,
+        ratio_low=min(known.ratio_low, final.ratio_low),
+        ratio_high=max(known.ratio_high, final.ratio_high),
+        peak_memory_bytes=known.peak_memory_bytes,
+        load_ms=known.load_ms,
+        extra={**known.extra, **final.extra},
     )

@@ -109,7 +109,7 @@ def recommend(state: RunState) -> Recommendation:
     search = state.settings.get("search", {})
     trials = state.numbered
     full = fully_quantized(state)
-    tolerance = float(search.get("tolerance", TOLERANCE))
+    tolerance = tolerance_of(state)
     select = functools.partial(
         choose,
         objectives=chosen_objectives(state),
@@ -351,6 +351,10 @@ def chosen_objectives(state: RunState) -> list[str]:
     """Return the objectives of the last call that this version knows."""
     asked = state.settings.get("search", {}).get("objectives", ())
     return [name for name in asked if name in OBJECTIVES] or ["loss", "size"]
+
+
+def tolerance_of(state: RunState) -> float:
+    return float(state.settings.get("search", {}).get("tolerance", TOLERANCE))
 
 
 def quantizable_layers(state: RunState) -> list[str]:

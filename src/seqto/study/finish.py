@@ -9,6 +9,7 @@ from seqto.assembly.plan import Plan
 from seqto.execution.executor import Handle
 from seqto.record.events import DIAGNOSIS, from_json
 from seqto.search.space import Space
+from seqto.selection.contenders import contenders
 from seqto.selection.recommend import front_of_loss_and_size, recommend
 from seqto.study.batch_dependence import note_batch_dependence
 from seqto.study.diagnose import diagnose, jobs_of
@@ -95,18 +96,19 @@ def finish(study: Study, *, meanwhile: Callable[[], None] = lambda: None) -> Non
 
 
 def _retime_selected(study: Study) -> None:
-    """Time the selected trials again, all beside one float session, until the selection is stable.
+    """Time the selected trials again, in one session, until the selection is stable.
 
     The minimum of noisy timings is biased low: what is selected for its time must be as fast a
-    second time. The others of the selection are timed again too, since they are compared with it.
+    second time. What comes near the selection is timed in the same session, since the machine may
+    have been another one when they were timed before.
     """
     for _ in range(MAX_RETIMINGS):
         chosen = recommend(study.state)
-        numbers = sorted(set(chosen.picks.values()))
-        keys = [study.state.trials[n].plan.key for n in numbers]
+        keys = [study.state.trials[n].plan.key for n in sorted(set(chosen.picks.values()))]
         if "latency" not in chosen.objectives or all(study.is_settled(key) for key in keys):
             return
-        _time(study, numbers)
+        close = contenders(study.state, chosen, most=study.clock.timing.group)
+        study.time([study.state.trials[n].plan.key for n in close], final=True, settling=True)
 
 
 def _confirm_selected(study: Study) -> None:

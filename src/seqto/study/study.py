@@ -307,17 +307,17 @@ class Study:
 
     # ---------------------------------------------------------------------------------- latency
 
-    def time(self, keys: Sequence[str], *, final: bool = False) -> None:
+    def time(self, keys: Sequence[str], *, final: bool = False, settling: bool = False) -> None:
         """Time trials alone, in small groups with the float model among them.
 
         A search stops timing when its time is up; the final figures are always made. What could
-        not be timed before is left out.
+        not be timed before is left out. `settling`: these are all that the choice is between.
         """
         keys = self._one_a_graph(k for k in keys if not self.state.has_failed(TIMING, k))
         with self.meter.during(METER_TIMING):
-            self._time_groups(keys, final=final)
+            self._time_groups(keys, final=final, settling=settling)
 
-    def _time_groups(self, keys: Sequence[str], *, final: bool) -> None:
+    def _time_groups(self, keys: Sequence[str], *, final: bool, settling: bool) -> None:
         for start in range(0, len(keys), self.clock.timing.group):
             chosen = keys[start : start + self.clock.timing.group]
             plans = [self.trials[k].plan for k in chosen]
@@ -326,7 +326,8 @@ class Study:
                 if isinstance(outcome, Failure):
                     self.note_failure(TIMING, outcome, plan_key=key)
                 else:
-                    self.append(self.state.timing_event(self.trials[key].number, outcome))
+                    number = self.trials[key].number
+                    self.append(self.state.timing_event(number, outcome, final=settling))
             if self.all_footprints:
                 self.measure_footprints(chosen)
             if not final and self.deadline is not None and time.monotonic() > self.deadline:
@@ -376,10 +377,9 @@ class Study:
         return not known and not self.state.has_failed(FOOTPRINT, key)
 
     def is_settled(self, key: str) -> bool:
-        """Return whether a trial was timed twice, in this or an earlier run, or cannot be timed."""
+        """Return whether a trial was timed beside the others of the choice, or cannot be timed."""
         trial = self.trials[key]
-        times = len(self.state.timings_of(trial))
-        known = times > 1 or self.state.is_float_graph(trial)
+        known = self.state.has_final_timing(trial) or self.state.is_float_graph(trial)
         return known or self.state.has_failed(TIMING, key)
 
     # ------------------------------------------------------------------------------ final figures

@@ -26,7 +26,7 @@ from seqto.records import Failure, Latency
 TOKENS, LONG_TOKENS, LONG_MS, LONG_RATIO = "tokens", "long_tokens", "long_ms", "long_ratio"
 
 
-MOST_TIMED = 8
+MOST_TIMED = 16
 TIMED_BYTES = 2e9  # of the candidates that are loaded at a time, which may all be float inside
 
 

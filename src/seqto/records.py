@@ -24,12 +24,8 @@ Json = dict[str, Any]
 
 
 EVALUATION = "evaluation"  # what a search may look at
-
-
 REPORT = "report"  # what only final figures are measured on
 LABELLED = "labelled"  # samples of [data.labelled], for the scores at the end
-
-
 CALIBRATION = "calibration"  # ranges and layer analysis
 
 

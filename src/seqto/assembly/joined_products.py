@@ -25,8 +25,6 @@ import numpy as np
 from seqto.schemes.part import tensor
 
 SEPARATOR = "+"  # between the names of joined nodes
-
-
 JOINED_SINCE = 2  # version of the preparation (model/prepare.py)
 
 

@@ -16,8 +16,6 @@ from seqto.model.prepare import Prepared
 from seqto.records import Json, Layer
 
 ROWS_PER_SAMPLE = 128  # positions of a feature map that enter a Gram matrix
-
-
 GRAM_LIMIT = 2560  # columns; beyond that factors cost more than they bring
 
 

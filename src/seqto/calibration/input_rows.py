@@ -12,8 +12,6 @@ from seqto.model.float_session import run_for, session_with_outputs
 from seqto.model.prepare import Prepared
 
 ROWS = 256  # of each tensor: 24 blocks of width 1024 take 180 MB
-
-
 SAMPLES = 32  # that the rows come from
 
 

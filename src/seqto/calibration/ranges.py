@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from seqto.errors import DataError
 
 BINS = 2048
-
-
 PERCENTILE = 99.99
 
 

@@ -18,11 +18,7 @@ from seqto.records import Json
 from seqto.selection.goal import Goal
 
 LABELLED_PATHS = ("images", "annotations", "masks", "arrays")  # keys of [data.labelled]
-
-
 PATHS_IN_DATA = {"labelled": LABELLED_PATHS, "tokenizer": ("file", "vocab", "merges")}
-
-
 NO_PATHS = ("folders", "none")  # values of data.labels that name no file
 
 

@@ -30,14 +30,8 @@ if TYPE_CHECKING:
     from seqto.records import Array
 
 LABEL_KEYS = ("labels", "label")
-
-
 PERHAPS_LABEL_KEYS = ("y", "targets")  # a model's input may be called so: labels if they look it
-
-
 CALIBRATION_KEY = "calibration_rows"
-
-
 DIGEST_CHUNK = 1 << 20
 
 

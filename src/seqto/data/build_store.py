@@ -25,11 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SCHEMA = 1
-
-
 RECORD = "store.json"
-
-
 LABELS = "labels.npy"  # where labels are no class numbers
 
 

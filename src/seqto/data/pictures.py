@@ -26,24 +26,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-
-
 # Pillow hands some other formats to outside programs (EPS to Ghostscript): not with foreign files
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
-
-
 FILE_HEADS = ("file", "filename", "file_name", "name", "image", "path")
-
-
 LABEL_HEADS = ("label", "class", "class_id", "class_index", "target")
-
-
 SUB_FOLDERS = "folders"
-
-
 NO_LABELS = "none"
-
-
 DIGEST_BYTES = 16 * 1024  # of both ends of each picture
 
 

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from seqto.records import Array
 
 CHANNELS = ("RGB", "BGR", "GRAY")
-
-
 LAYOUTS = ("NCHW", "NHWC")
-
-
 SIDES = ("resize", "crop", "letterbox", "stretch")  # settings in pixels
 
 

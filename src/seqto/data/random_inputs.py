@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from seqto.records import Array
 
 OPEN_SIDE = 224  # of a picture whose size the model leaves open
-
-
 OPEN_LENGTH = 32  # of any other open axis
 
 

@@ -24,17 +24,11 @@ ACTIVATION, WEIGHT = 255, 127  # the largest u8 and s8
 
 
 LARGEST_SUM = 2**15 - 1  # in 16 bits
-
-
 DEPTH = 64  # products in a sum: as many as packed kernels take at once, and more
-
-
 ROWS, COLUMNS, SIDE = 8, 32, 4
 
 
 RESULT = 200  # the exact answer in steps of the output; two saturated products give 101
-
-
 OPERATORS = ("MatMul", "Conv")
 
 

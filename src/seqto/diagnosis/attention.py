@@ -21,8 +21,6 @@ from seqto.transforms.affine import NORMS
 
 MASKED = -1e4  # what lies below is a mask, not a score
 LOWEST = float(np.finfo(np.float32).min)
-
-
 MOVES = frozenset(("Reshape", "Flatten", "Transpose", "Identity", "Cast"))
 
 

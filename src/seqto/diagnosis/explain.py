@@ -36,8 +36,6 @@ from seqto.text import percent, shorten
 
 # Clipping pays when it takes a quarter of the error: less is within what few samples can tell.
 CLIPPING = 0.75
-
-
 # Layers stand out when few of them make half of the damage: a quarter of the layers at most.
 HALF, FEW = 0.5, 0.25
 
@@ -47,8 +45,6 @@ SLOWER, WORTH = 1.1, 0.01
 
 
 PLANNED = "planned"  # the profile of a plan with one scheme for all layers
-
-
 HALF_AS_MUCH_AGAIN = 1.5  # nearer figures of few samples are not told apart
 
 

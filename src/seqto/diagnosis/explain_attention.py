@@ -16,11 +16,7 @@ from seqto.records import Json
 from seqto.text import percent, shorten
 
 LOUD = 8.0  # times the median channel: three of eight bits are lost to one channel
-
-
 TABLE_SHARE = 0.05  # of all constants: smaller tables do not matter
-
-
 MOVED = 1e-5  # damage below this is rounding
 
 

@@ -23,8 +23,6 @@ from seqto.text import percent
 # One bit, three times. A layer is named for its ranges when a typical channel has lost a bit to
 # the largest one, and when the layer's error halves with a scale for each channel.
 SPREAD = 2.0
-
-
 HALVED = 0.5
 
 # A bias costs something when the layer's error is a tenth larger than with a float bias.

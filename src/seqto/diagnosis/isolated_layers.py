@@ -32,11 +32,7 @@ Values = Mapping[str, NDArray[Any]]
 
 
 OWN_INPUT = "@in"  # behind a tensor's name: the copy that is fed from outside
-
-
 DELTA = "@delta"
-
-
 BEFORE_DELTA = "@own"
 
 

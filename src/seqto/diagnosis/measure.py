@@ -37,8 +37,6 @@ from seqto.records import Json
 from seqto.tasks.task import Answers, WeightedTask, word_for_loss
 
 PARTS = ("layers", "damage", "whole", "attention")
-
-
 DAMAGE_SAMPLES = 4  # of the samples: one run for each layer and sample is what costs time
 
 

@@ -32,17 +32,11 @@ from seqto.schemes.types import MINMAX, S7, Rounding
 # One step of the output may go to rounding (a kernel that multiplies by a reciprocal instead of
 # dividing); a layer alone cannot be off by more without another cause …
 STEPS = 1.5
-
-
 # … except where an input lay between two integers and a large weight carries it on. That is rarer
 # than one value in ten thousand.
 OFF_SHARE = 1e-4
-
-
 # One of eight bits: what 0.01 % of the values may take from the rest before they are outliers.
 OUTLIER_RATIO = 2.0
-
-
 TINY_WEIGHT = 1e-7  # weights that training has switched off (a blog on MobileNetV3 names this)
 
 

@@ -15,14 +15,8 @@ from seqto.errors import ModelError
 from seqto.files import make_folder, temporary_folder, write_file
 
 DATA_SUFFIX = ".data"  # of the file beside a model that is too large for one
-
-
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
-
-
 LARGE_MODEL_BYTES = 2**28  # from this size on, memory goes before time
-
-
 HANDLES = "/proc/self/fd"  # where Linux lists the open files of a process
 
 

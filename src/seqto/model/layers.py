@@ -16,22 +16,12 @@ from seqto.model.tables import table_layers, tied_tables
 from seqto.records import Layer
 
 LARGE_CONSTANT_BYTES = 4096  # what is smaller may be a shape or axes
-
-
 WEIGHTED_OPS = CONVOLUTIONS | frozenset(("Gemm", "MatMul"))
-
-
 FOLLOWING_ACTIVATIONS = frozenset(("Relu", "Clip"))
-
-
 # ops that only move data: they follow the layer in front of them and keep its scale
 MOVING_OPS = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
-
-
 # weightless ops whose result has the same scale as what went in
 SAME_SCALE_OPS = frozenset(("MaxPool", "Pad", "Slice", "Transpose", "Resize")) | MOVING_OPS
-
-
 WEIGHTLESS_OPS = (
     frozenset(("Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool"))
     | frozenset(("LeakyRelu", "Sigmoid", "MatMul"))

@@ -55,8 +55,6 @@ QUANTIZED_OPS = frozenset(
 
 
 LOWEST_OPSET = 13
-
-
 # version of the preparation, in `producer_version`: what is assembled from a model that an earlier
 # version has prepared keeps the form that it was measured in. 2: products are joined
 PREPARATION = 2

@@ -21,11 +21,7 @@ from seqto.model.graph import attribute
 from seqto.records import Layer
 
 CONSTANT_OP = "Constant"  # op type of a constant's layer that is no table of rows
-
-
 LEAST_NUMBERS = 256  # in a constant that is a layer
-
-
 LEAST_SHARE = 0.002  # of all constants' bytes
 
 

@@ -28,14 +28,8 @@ from seqto.files import TEMPORARY, inside, is_unfinished, shown, sweep, write_fi
 from seqto.records import Json
 
 LIST = "seqto-files.jsonl"
-
-
 JOURNAL = "journal.jsonl"
-
-
 FIRST = b'{"seqto":"files","schema":1}\n'
-
-
 # folders of a run that are filled piece by piece, and the names that we give to files in them
 BASE, SAMPLES, COMPILED = "variants/base", "cache/samples", "cache/compiled"
 

@@ -31,11 +31,7 @@ from seqto.tasks.task import judges_one_output
 from seqto.text import plain
 
 SHOWN = 30  # layers that are listed for people
-
-
 PROCESS_BYTES = 150e6  # of a process before it holds a model: interpreter, ONNX Runtime, samples
-
-
 # of the float model's bytes, as measured on 1.2 GB (benchmarks/large_model.py): a worker 4.0 at its
 # peak; the main process 2.1, and 4.0 while it treats the model, when workers are idle
 WORKER_COPIES, MAIN_COPIES = 4.2, 2.2

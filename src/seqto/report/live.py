@@ -29,11 +29,7 @@ from seqto.report import html_page, view, wording
 from seqto.text import utf8
 
 HOST = "127.0.0.1"
-
-
 DEPTH = 2  # DIR itself, its run folders, and theirs: `tune` makes no deeper ones
-
-
 MOST_RUNS = 500
 
 

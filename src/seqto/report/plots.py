@@ -53,8 +53,6 @@ _OBJECTIVE_STYLES: Sequence[Any] = (
 
 
 MOST_TRIALS = 1000  # that a plot draws: of more, dots cover each other
-
-
 LEAST_TOP = 5.0  # per cent: an axis of losses that ends earlier hides what a user may tolerate
 
 

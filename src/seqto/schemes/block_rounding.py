@@ -25,11 +25,7 @@ from seqto.schemes.error_feedback import Doubles, best_damping, factor, round_co
 from seqto.schemes.integers import Floats
 
 DAMPINGS = (0.01, 0.1, 1.0)  # of the mean diagonal
-
-
 SHARES = np.linspace(1.0, 0.6, 17)  # of a block's full range: candidates of the clipping search
-
-
 ROWS_AT_A_TIME = 4096  # of a long matrix: what a search over scales holds at a time
 
 

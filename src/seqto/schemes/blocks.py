@@ -14,11 +14,7 @@ from seqto.schemes.integers import TINY, Floats, Quantized
 from seqto.schemes.types import IntType
 
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)  # of the full range of a block
-
-
 ROWS_AT_ONCE = 1 << 21  # numbers that are looked at together: memory stays small
-
-
 HALF_RANGE = (6.2e-5, 6.0e4)  # magnitudes that half precision has with all its digits
 
 

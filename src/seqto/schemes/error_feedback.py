@@ -19,8 +19,6 @@ Doubles = NDArray[np.float64]
 
 
 TRIAL_ROWS = 48  # output channels on which dampings are compared
-
-
 BLOCK = 128  # columns whose errors are passed on together: the same result, better locality
 
 

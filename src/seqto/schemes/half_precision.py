@@ -12,8 +12,6 @@ from seqto.schemes.part import tensor
 from seqto.schemes.types import IntType, Rounding
 
 HALF_PAYS = 32  # numbers: two bytes saved on each must pay for a Cast node
-
-
 HALF_ERROR = 1e-3  # relative; more than this and numbers stay float32
 
 

@@ -20,8 +20,6 @@ Floats = NDArray[np.float32]
 
 
 TINY = np.finfo(np.float32).tiny
-
-
 PAIR_LIMIT = P8.pair_limit or 0  # see IntType
 
 

@@ -21,11 +21,7 @@ LOW, HIGH = -8, 7  # of the four bits
 
 
 LARGEST = 8  # multiplier: -8 · 8 is the most that two products without VNNI add up to in 16 bits
-
-
 SHARES = np.linspace(1.0, 0.5, 12)  # of the scale at which no weight is clipped
-
-
 # weights that are looked at at a time: 128 kB of doubles, which stay in a core's cache over the
 # hundred passes of a search. Each row has its own grid, so the parts change no result.
 PART = 16_384

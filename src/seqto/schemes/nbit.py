@@ -54,8 +54,6 @@ from seqto.schemes.types import (
 from seqto.schemes.weight_only import block_problem
 
 CONTRIB_DOMAIN = "com.microsoft"
-
-
 BY_COLUMN = (S8, S6, S5)  # weights with one scale a column; the kernel has eight bits of all
 IN_BLOCKS = (S6, S5, S4, U4)
 

@@ -42,11 +42,7 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 DAMPINGS = (0.01, 0.1, 1.0, 10.0)  # of the mean diagonal
-
-
 FIT_DAMPING = 0.01  # of the mean diagonal, where a scale is fitted
-
-
 SHRINK_STEPS = 20  # candidate scales between 1 and 0.5 of the full range
 
 

@@ -24,8 +24,6 @@ from seqto.schemes.integers import Floats, Quantized
 from seqto.schemes.types import S8, U4, U8, WEIGHTS, IntType, Rounding, granularity_word
 
 STORED_ONLY = "it is a table or a constant: it can be fp32, fp16 or weight-<type>"
-
-
 WEIGHTLESS = "it has no weights: it can be fp32 or static-<activation type>"
 
 

@@ -116,26 +116,12 @@ INT_TYPES: Mapping[str, IntType] = {
 
 
 WEIGHTS = (S8, S7, P8, U8, S6, S5, S4, B4)  # u4 goes by block: nbit alone has it
-
-
 BLOCKS = (32, 64, 128)  # numbers that share a scale; the n-bit kernel has these
-
-
 BLOCK_OPSET = 21  # the opset whose DequantizeLinear takes blocks
-
-
 ACTIVATIONS = (U8, S8, U16, S16)
-
-
 WEIGHT_TYPES = tuple(t.name for t in WEIGHTS)
-
-
 ACTIVATION_TYPES = tuple(t.name for t in ACTIVATIONS)
-
-
 MINMAX = "minmax"
-
-
 RANGES = (MINMAX, "percentile", "entropy", "mse")  # how the range of a tensor is chosen
 
 
@@ -188,14 +174,8 @@ def granularity_word(per_channel: bool, block: int = 0) -> str:
 
 
 FLOAT_KERNEL = Kernel()
-
-
 DYNAMIC_KERNEL = Kernel(Arithmetic.DYNAMIC)
-
-
 LEVELS = (0, 4)  # accuracy levels of the n-bit kernel: float inputs, int8 inputs
-
-
 NBIT_KERNELS = tuple(
     Kernel(Arithmetic.NBIT, weight, level=level) for weight in (S8, S4) for level in (None, *LEVELS)
 )

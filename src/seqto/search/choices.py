@@ -44,11 +44,7 @@ class Refusing(Protocol):
 
 
 NARROW_SHARE = 0.002  # of the file: below this fewer than eight bits save nothing worth a try
-
-
 NOT_PORTABLE = "its products may saturate on CPUs without VNNI, and constraints.portable is set"
-
-
 SKIPS = ("depthwise", "first", "last")
 
 

@@ -24,8 +24,6 @@ from seqto.schemes.types import B4, BLOCKS, LEVELS, P8, S4, S5, S6, S7, S8, U4, 
 from seqto.schemes.weight_only import WeightOnly
 
 OUTPUT = Rounding.OUTPUT
-
-
 # where both roundings are named, the nearest is for layers that have no other
 WEIGHTED: tuple[Scheme, ...] = (
     FP16,
@@ -50,11 +48,7 @@ WEIGHTED: tuple[Scheme, ...] = (
 
 
 DENSE_ONLY: tuple[Scheme, ...] = (DynamicInt(S8),)
-
-
 WEIGHTLESS: tuple[Scheme, ...] = (StaticInt(None, U8),)
-
-
 # of MatMul and Gemm in a model with attention. Few kinds of integers are to be rounded for the
 # output: that takes longer than anything else before the search.
 ATTENTION: tuple[Scheme, ...] = (
@@ -76,8 +70,6 @@ ATTENTION: tuple[Scheme, ...] = (
 
 
 TIED: tuple[Scheme, ...] = (NBit(S4, OUTPUT, 32), NBit(S4, block=32))  # a table has no zero points
-
-
 # the same where time is no objective: what becomes float at load does the least damage
 ATTENTION_STORED: tuple[Scheme, ...] = (
     FP16,

@@ -25,17 +25,9 @@ from numpy.typing import NDArray
 Doubles = NDArray[Any]
 
 BOUND_SIGMA = 0.5  # standard errors: two of three trials lose no more than `bound` says
-
-
 NEAR_PICKS = 0.1  # loss up to which scatter is looked at: picks are there, and curves bend above
-
-
 SLOPES = (0.2, 1.5)  # of log loss over log damage; beyond these few points have misled the fit
-
-
 UNKNOWN_SCATTER = 1.0  # a trial's own count decides
-
-
 STEPS = 25  # it stands still after about eight
 
 

@@ -14,8 +14,6 @@ from typing import Any
 # of the high end over the low one: beyond this, an interval that holds 1 covers gains and losses
 # that a user would care about
 WIDE = 1.25
-
-
 SESSIONS_DIFFER = 0.02  # two sessions of one model differ by about this share
 
 

@@ -28,15 +28,11 @@ from seqto.tasks.task_guess import (
 )
 
 CLASSIFIER_KEYS = ("task.label_offset", "task.top_k")  # who sets them means a classifier
-
-
 LABELLED_KINDS = (DETECTION, MULTI_LABEL, SEGMENTATION)
 # they move numbers or change their type: what stands before them made the numbers
 MOVING_OPS = ("Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 SELECTING_OPS = ("NonMaxSuppression", "TopK")  # boxes behind them are the final ones
 NORM = "LpNormalization"
-
-
 TEXT_SOURCES = ("texts", "pairs", "dataset")  # keys of [data] whose samples are texts
 
 

@@ -20,8 +20,6 @@ from seqto.records import Failure, Json
 from seqto.schemes.types import INT_TYPES
 
 LARGEST_INPUT = 1e15  # beyond it, sums of squares may leave float's range
-
-
 SHARE_BYTES = 400_000_000  # of Gram matrices that one worker holds at a time
 
 

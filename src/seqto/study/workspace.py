@@ -51,11 +51,7 @@ from seqto.transforms.transform import (
 from seqto.transforms.variants import BASE, MODEL_FILE, STATISTICS_FILE, variant_folder
 
 TREATED_FILE = "treated.onnx"  # a variant's model before it is checked and calibrated
-
-
 TOLERANCE = 1e-3  # of the outputs' spread: what preparation and treatments may move
-
-
 # the same for a model in half precision, whose own steps are 2**-11: they add up over its nodes
 HALF_TOLERANCE = 0.05
 

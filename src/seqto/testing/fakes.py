@@ -32,8 +32,6 @@ from seqto.tasks.task import Answers
 BY_KIND = {"fp32": 0.0, "fp16": 0.001, "weight": 0.01, "dynamic": 0.02, "static": 0.04}
 
 STAGES = ("import", "compile", "load", "run", "time")
-
-
 ROWS = 12
 
 

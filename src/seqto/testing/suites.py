@@ -33,8 +33,6 @@ from seqto.transforms.transform import GROUP as TRANSFORMS
 from seqto.transforms.transform import Transform, code_of, parse_transform
 
 MOST_ASKS = 10_000
-
-
 MOST_MOVED = 1e-3  # of the outputs' spread, by a transform that is exact
 
 

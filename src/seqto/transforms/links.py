@@ -18,22 +18,14 @@ from seqto.transforms.affine import Affine
 from seqto.transforms.editable_model import EditableModel, Weighted
 
 ELEMENTWISE = frozenset(("Relu", "LeakyRelu", "PRelu", "Identity"))
-
-
 SPATIAL = frozenset(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))
-
-
 FLATTENING = frozenset(("Flatten", "Reshape", "Squeeze"))
-
-
 # Where the channels of a tensor are, on the way down from a producer.
 MAPS = "maps"  # on axis 1: convolutions
 LAST = "last"  # on the last axis: matrix products, norms
 FLAT = "flat"  # each a run of columns, behind Flatten
 SPLIT = "split"  # on the two last of four axes: heads, and positions within a head
 HEADS = "heads"  # the same, heads on axis 1: what attention multiplies
-
-
 SWAP_HEADS = (0, 2, 1, 3)  # the permutation between SPLIT and HEADS
 
 

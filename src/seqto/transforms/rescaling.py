@@ -19,14 +19,10 @@ from seqto.transforms.transform import Peaks
 # A channel a thousand times off its neighbours has a quarter of an 8-bit step left: beyond that
 # there is nothing to save, only the noise of near-dead channels to blow up.
 LARGEST_FACTOR = 1e3
-
-
 PROVEN, CALIBRATED = "proven", "calibrated"
 
 
 CALIBRATED_MARGIN = 0.9  # unseen samples go further than calibration did
-
-
 PROVEN_MARGIN = 1.0 - 1e-5  # proofs are in doubles, the model computes in single precision
 
 

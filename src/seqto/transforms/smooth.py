@@ -40,14 +40,8 @@ from seqto.transforms.rescaling import (
 from seqto.transforms.transform import Applied, Peaks, Rows
 
 NEGLIGIBLE = 1e-6  # a factor nearer to 1 than this is no change
-
-
 ALPHAS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85)
-
-
 MEASURED_OUTPUTS = 384  # of a layer: an output's error says nothing about another's
-
-
 INSERT_GAIN = 0.7  # an inserted Mul must lower the measured error to this share
 
 

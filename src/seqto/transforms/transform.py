@@ -21,8 +21,6 @@ from seqto.errors import ConfigError, nearest
 from seqto.model.prepare import Prepared
 
 GROUP = "seqto.transforms"
-
-
 # named among the transforms in settings and journals, but a flag of the plan: it changes no float
 # model, it is made while a model is assembled (assembly/bias_correction.py)
 BIAS_CORRECTION = "bias-correction"

@@ -16,8 +16,6 @@ from seqto.errors import PlanError
 from seqto.transforms.transform import BIAS_CORRECTION
 
 BASE = "base"
-
-
 MODEL_FILE, STATISTICS_FILE = "model.onnx", "statistics.npz"
 
 

@@ -17,8 +17,6 @@ from seqto.execution.local.frames import Wire
 from seqto.records import Failure, Json
 
 GRACE_S = 2.0  # how long a worker may take to die or to leave
-
-
 LAST_OUTPUT_BYTES = 1000  # of stdout and stderr that a failure quotes
 
 

@@ -15,17 +15,9 @@ from seqto.schemes.scheme import Scheme
 from seqto.search.strategies.noise_model import NoiseModel, Schemes, is_static
 
 BINS = 400  # that the bytes which must go are counted in
-
-
 SAME_MS = 1.001  # of a layer's time: profiles of one kernel are one figure
-
-
 ABOUT_AS_FAST = 1.02  # of a plan's time: the pick `fast` calls 1.03 the same (recommend.py)
-
-
 RATES = (1e-6, 1e3)  # noise that a millisecond may be worth
-
-
 RATE_STEPS = 12  # of bisection
 
 

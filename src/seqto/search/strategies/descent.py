@@ -10,8 +10,6 @@ from seqto.schemes.scheme import Scheme
 from seqto.search.strategies.noise_model import PAIR_BYTES, NoiseModel, Prices, Schemes, is_static
 
 SWEEPS = 10  # of coordinate descent; it stands still long before
-
-
 REGION = 24  # layers in the longest stretch that is flipped as a whole
 
 

@@ -71,8 +71,6 @@ from seqto.selection.pareto import front
 from seqto.selection.recommend import TOLERANCE
 
 UNIFORM = 12  # trials of uniform plans, about
-
-
 NEAR = 0.15  # of a bound: plans that miss a goal by less are confirmed too
 
 

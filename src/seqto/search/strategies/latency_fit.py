@@ -23,14 +23,8 @@ from seqto.search.space import Space, scheme_by_layer
 from seqto.search.strategies.noise_model import NoiseModel
 
 RATIO_ERROR = 0.04  # how far a measured ratio is off, usually
-
-
 FACTOR_ERROR = 0.3  # how far a profile is off, usually
-
-
 LEAST_TIMED = 4  # trials: fewer do not tell how far predictions are off
-
-
 CHANGE_SHARE = 0.5  # of a layer's mean time: what a change between layouts may well cost
 
 

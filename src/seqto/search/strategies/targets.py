@@ -40,22 +40,12 @@ from seqto.selection.recommend import FAST, FAST_SIZE, loss_curve
 # shares of the tolerated loss (selection among many trials flatters the chosen), and how much
 # more than the least possible noise is allowed where that is above it
 LEVELS = ((0.3, 1.25), (0.6, 2.0), (0.9, 3.0))
-
-
 PORTABLE_LEVEL = LEVELS[0]  # the surest: the only one where a portable trial is good already
-
-
 # prices of bytes and milliseconds where time counts. Every integer layer adds a few bytes of nodes:
 # under a tight limit they must be few
 QUICK = ((0.0, 1.0), (0.5, 0.5), (1.0, 0.2), (1.0, 0.05))
-
-
 NEAR = 5  # trials that tell how far the noise model is off
-
-
 STEPS = 7  # of bisection: prices within a tenth, bytes within a hundredth
-
-
 RATES = (1e-5, 3.0)  # noise that all of the float model's bytes and time are worth
 
 

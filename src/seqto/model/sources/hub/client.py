@@ -21,11 +21,7 @@ from seqto.files import write_file
 from seqto.model.sources.hub.spec import DEFAULT_OWNER, DEFAULT_REVISION, Listing
 
 TIMEOUT_SECONDS = 10.0
-
-
 PAGE_LIMIT = 100  # of 1,000 repositories each: a server that pages for ever must not hang us
-
-
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 

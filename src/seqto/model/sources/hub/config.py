@@ -20,11 +20,7 @@ from typing import Any
 from seqto.records import Json
 
 CONFIG_NAMES = ("preprocessor_config.json", "config.json")
-
-
 LARGEST_CONFIG_BYTES = 1 << 20
-
-
 PIL_RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 

@@ -11,14 +11,8 @@ from pathlib import PurePosixPath
 from seqto.errors import ModelError, nearest
 
 DEFAULT_OWNER = "onnxmodelzoo"
-
-
 DEFAULT_REVISION = "main"
-
-
 SHOWN_NAMES = 8
-
-
 GLOB_SIGNS = frozenset("*?[")
 
 

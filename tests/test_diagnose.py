@@ -12,8 +12,11 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+import token_nets
 from diagnosed_nets import SATURATES, Floats, diagnosed, even, small_net, subject_of, uniform
+from seqto.assembly.assembler import Assembler
 from seqto.assembly.plan import Plan
+from seqto.calibration.collect import calibrate
 from seqto.devices.ort import Ort
 from seqto.diagnosis import explain, isolated_layers, measure, measure_layers
 from seqto.diagnosis.measure import gather
@@ -21,6 +24,7 @@ from seqto.diagnosis.remedies import cures, with_scheme_fields
 from seqto.diagnosis.subject import Subject
 from seqto.errors import PlanError
 from seqto.model import outputs as model_outputs
+from seqto.model.prepare import prepare
 from seqto.schemes.types import S7
 from seqto.tasks.task import Answers
 
@@ -275,6 +279,20 @@ def test_layers_taken_apart_keep_their_operators_and_constants() -> None:
     convs = [n for n in split.graph.node if n.op_type == "Conv"]
     assert [n.name for n in convs] == ["a", "b"]
     assert len(split.graph.input) == len(split.graph.output) == 2
+
+
+def test_weights_of_a_gru_are_diagnosed_with_the_whole_model() -> None:
+    """They are stored in integers, and have no node of their own that could be taken apart."""
+    model = token_nets.recurrent()
+    prepared = prepare(model)
+    feeds = [token_nets.tokens(model, batch=1, seed=seed) for seed in range(3)]
+    schemes = {"/encoder/GRU:W": "weight-s4-channel", "/encoder/GRU:R": "weight-s4-channel"}
+    schemes["/words/Gather"] = "weight-s8-channel"
+    assembler = Assembler(prepared, calibrate(prepared, lambda: feeds).statistics)
+    subject = Subject(assembler, Plan.of(schemes), feeds, Ort(), Ort(optimize=False))
+    assert list(gather("damage", subject)["damage"]) == ["/words/Gather"]
+    found = diagnosed(subject)
+    assert found["output"]["figures"]["damage"]["planned"]["device"] > 0
 
 
 # --------------------------------------------------------------------------------------- plans

@@ -79,15 +79,16 @@ class IsolatedLayers:
 
 
 def quantized_layers(prepared: Prepared, plan: Plan) -> tuple[Layer, ...]:
-    """Return the layers whose arithmetic the plan changes.
+    """Return the layers with nodes of their own whose arithmetic the plan changes.
 
-    A model's output is no layer of its own here.
+    A model's output is no such layer, nor is a constant that some node reads beside others (the
+    weights of a GRU): there is nothing to take apart.
     """
     schemes = plan.as_dict()
     return tuple(
         x
         for x in prepared.layers
-        if x.op_type != OUTPUT_OP and x.name in schemes and not schemes[x.name].is_float
+        if x.op_type != OUTPUT_OP and x.nodes and x.name in schemes and not schemes[x.name].is_float
     )
 
 

@@ -142,9 +142,10 @@ def _generation(name: str) -> str:
                 percent(found["sequences_changed"]),
                 f"{found['scores']['exact']:.3f}",
                 f"{found['scores']['CER']:.4f}",
+                "{:.2f} ({:.2f}–{:.2f})".format(found["ratio"], *found["ratio_interval"]),
             )
         )
-    head = (name, "MB", "tokens changed", "texts changed", "exact", "CER")
+    head = (name, "MB", "tokens changed", "texts changed", "exact", "CER", "time / float")
     return table(head, lines) + f"\nCPU: {cpu_kind(row['environment'])}.\n"
 
 

@@ -15,6 +15,7 @@ from pages.common import (
     read,
     table,
 )
+from seqto.tasks.intervals import wilson
 
 VNNI, AVX2 = "fronts-vnni", "fronts"
 PICKS = ("drop_in", "fast", "balanced", "small")
@@ -128,3 +129,26 @@ def _short(found: Json | None) -> str:
 def _time(found: Json) -> str:
     latency = found["latency"]
     return ratio(latency["ratio"] if latency else found.get("run_ratio"))
+
+
+@named("small files")
+def small_files() -> str:
+    """Return the pick `small` on each split, and its loss on all of them."""
+    content: Json = read("small_files")
+    lines = []
+    for model, seeds in content.items():
+        rows = [row for _, row in sorted(seeds.items())]
+        cells = [
+            f"{percent(r['loss']['value'])}, {r['size_bytes'] / r['fully_quantized_bytes']:.3f}"
+            for r in rows
+        ]
+        samples = [r["loss"]["samples"] for r in rows]
+        changed = sum(round(r["loss"]["value"] * n) for r, n in zip(rows, samples, strict=True))
+        low, high = wilson(changed, sum(samples))
+        pooled = {"value": changed / sum(samples), "low": low, "high": high}
+        share = sum(r["size_bytes"] / r["fully_quantized_bytes"] for r in rows) / len(rows)
+        lines.append((TITLES[model], *cells, bounded(pooled), f"{share:.2f}"))
+    seed_names = [f"seed {seed}" for seed in sorted(next(iter(content.values())))]
+    head = ("model", *seed_names, "changed, all splits", "of FQ's bytes")
+    environment = next(iter(content.values()))["0"]["environment"]
+    return table(head, lines) + f"\nCPU: {cpu_kind(environment)}.\n"

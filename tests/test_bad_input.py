@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import io
 import json
 import os
@@ -433,3 +434,43 @@ def test_a_profile_that_was_cut_short_is_one_line(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("seqto.devices.ort.json.load", cut)
     with pytest.raises(DeviceError, match="profile is not whole"):
         Ort().profile(model, feeds, runs=1)
+
+
+@pytest.mark.parametrize("command", ["analyze", "diagnose"])
+def test_a_device_that_cannot_be_used_is_refused_before_the_work(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = runs.write_config(tmp_path)
+    if importlib.util.find_spec("tvm") is not None:
+        pytest.skip("TVM is installed here")
+    words = ["--config", str(config), "--out", str(tmp_path / "out"), "--device", "tvm"]
+    assert main([command, *words]) == 2
+    said = capsys.readouterr().err
+    assert said == "seqto: apache-tvm is not installed: pip install 'seqto[tvm]'\n"
+
+
+SWALLOWED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from seqto.cli import main as command_line, models
+from seqto.errors import ModelError
+
+def devices(options):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    except KeyboardInterrupt:
+        raise {error}("initialization failed")
+
+models.devices = devices
+sys.argv = ["seqto", "devices"]
+sys.exit(command_line.main())
+"""
+
+
+@pytest.mark.parametrize("error", ["ModelError", "ImportError"])
+def test_ctrl_c_while_a_library_loads_is_an_interruption(error: str) -> None:
+    """Extension modules turn KeyboardInterrupt into ImportError while they are loaded."""
+    code = SWALLOWED.replace("{error}", error)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "seqto: interrupted\n")

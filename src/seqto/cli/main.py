@@ -1,8 +1,9 @@
 """The commands: parse, call one function of seqto.api, print.
 
-It catches SeqtoError and nothing else: anything else is a bug and shows itself. Exit codes: 0 done,
-2 bad input, 3 no trial meets the goal (or a comparison got worse), 4 some of several models failed,
-130 Ctrl-C. What a command needs is imported when it is called, so that `seqto --help` is quick.
+It catches SeqtoError, and what a Ctrl-C turns into: anything else is a bug and shows itself. Exit
+codes: 0 done, 2 bad input, 3 no trial meets the goal (or a comparison got worse), 4 some of several
+models failed, 130 Ctrl-C. What a command needs is imported when it is called, so that
+`seqto --help` is quick.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 
 from seqto.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from seqto.cli.options import COMMANDS, make_parser
@@ -28,6 +30,8 @@ RESUMED = ("tune", "demo")  # commands that continue where they were interrupted
 # millions that stay, and looking at them again and again took a quarter of a resume's time
 GARBAGE_THRESHOLD = 20_000
 
+_interrupts: list[int] = []  # signals of Ctrl-C that this process got
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `seqto` command."""
@@ -35,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.getfilesystemencoding() == "ascii":
             _start_again_in_utf8()
         gc.set_threshold(GARBAGE_THRESHOLD)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may ignore it
+            signal.signal(signal.SIGINT, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
@@ -60,6 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Note a Ctrl-C, and raise KeyboardInterrupt.
+
+    A library that is being loaded makes an ImportError of that, which comes here as bad input.
+    """
+    _interrupts.append(number)
+    signal.default_int_handler(number, frame)
+
+
 def _start_again_in_utf8() -> None:
     """Replace this process by one whose file names are UTF-8; what it prints stays ASCII.
 
@@ -83,14 +98,22 @@ def _run(arguments: Sequence[str] | None) -> int:
         _, file = COMMANDS[options.command]
         module = importlib.import_module(f"seqto.cli.{file}")
         code: int = getattr(module, options.command)(options)
-    except SeqtoError as error:
+    except (SeqtoError, ImportError) as error:
+        if _interrupts:
+            return _say_interrupted(options.command)
+        if not isinstance(error, SeqtoError):
+            raise
         print(f"seqto: {one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        more = "; the same command continues the run" if options.command in RESUMED else ""
-        print(f"seqto: interrupted{more}", file=sys.stderr)
-        return INTERRUPTED
+        return _say_interrupted(options.command)
     return code
+
+
+def _say_interrupted(command: str) -> int:
+    more = "; the same command continues the run" if command in RESUMED else ""
+    print(f"seqto: interrupted{more}", file=sys.stderr)
+    return INTERRUPTED
 
 
 def _is_output_error(error: OSError) -> bool:

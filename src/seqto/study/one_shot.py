@@ -15,6 +15,7 @@ from seqto.assembly.assembler import Assembled, Assembler, open_assembler
 from seqto.assembly.plan import Plan
 from seqto.calibration.collect import calibrate
 from seqto.config import Settings
+from seqto.devices.device import CheckedDevice
 from seqto.diagnosis.measure import PARTS
 from seqto.errors import ConfigError, DeviceError, JournalError
 from seqto.execution.executor import Executor, run_all
@@ -52,6 +53,7 @@ def opened(setup: RunSetup) -> Iterator[tuple[Workspace, RunStarted]]:
 
     Reuses the prepared model and the ranges of a run folder with equal model and settings.
     """
+    _check_device(setup)
     identity = model_identity(setup.fetched)
     recorded = read_state(setup.out / JOURNAL).header if is_run(setup.out) else None
     if recorded is not None:
@@ -62,6 +64,14 @@ def opened(setup: RunSetup) -> Iterator[tuple[Workspace, RunStarted]]:
         folder = scratch if recorded is None else setup.out
         workspace = _set_up(setup, folder, samples=scratch / "samples")
         yield workspace, make_header(setup, workspace, identity)
+
+
+def _check_device(setup: RunSetup) -> None:
+    """Refuse a device that cannot be used from here, before any work is done for it."""
+    if isinstance(setup.device, CheckedDevice):
+        usable, why = setup.device.usable()
+        if not usable:
+            raise DeviceError(why)
 
 
 @contextlib.contextmanager

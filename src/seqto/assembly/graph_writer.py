@@ -81,6 +81,7 @@ class GraphWriter:
         self._nodes: list[Any] = []
         self._written_outputs: set[str] = set()  # of nodes that schemes have appended
         self._initializers: dict[str, Any] = {}
+        self._unconverted: set[str] = set()  # constants of a raised graph that stayed behind
         # (tensor, type, range method) → how to read
         self._reads: dict[tuple[str, IntType, str], DequantizedTensor] = {}
         self._float_name: dict[str, str] = {}  # tensor → what float readers read
@@ -140,9 +141,8 @@ class GraphWriter:
         graph.input.extend(self._base.graph.input)
         graph.output.extend(self._base.graph.output)
         graph.initializer.extend(initializers.values())
-        if self._base is not self._prepared.proto:
-            # the version converter does so with the constants that it sees
-            for item in graph.initializer:
+        for item in graph.initializer:
+            if item.name in self._unconverted:  # the version converter clears what it sees
                 item.ClearField("doc_string")
         return proto
 
@@ -389,7 +389,12 @@ class GraphWriter:
         used |= {o.name for o in self._base.graph.output}  # a constant may be one
         node_outputs = {x for n in self._nodes for x in n.output}
         # of another opset the base has the graph alone
-        weights = {t.name: t for t in self._prepared.proto.graph.initializer if is_large(t)}
+        prepared = self._prepared.proto
+        raised = self._base is not prepared
+        weights = {t.name: t for t in prepared.graph.initializer if raised and is_large(t)}
         for item in self._base.graph.initializer:
-            if item.name in used and item.name not in node_outputs:
-                self._initializers.setdefault(item.name, weights.get(item.name, item))
+            known = item.name in node_outputs or item.name in self._initializers
+            if item.name in used and not known:
+                self._initializers[item.name] = weights.get(item.name, item)
+                if item.name in weights:
+                    self._unconverted.add(item.name)

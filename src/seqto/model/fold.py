@@ -67,15 +67,14 @@ def _leave_the_graph(proto: Any, *, ir_version: int) -> None:
     import onnx
 
     used = {n.domain for n in proto.graph.node} | {""}
-    imports = [
-        onnx.helper.make_opsetid(o.domain, o.version)
-        for o in proto.opset_import
-        if ("" if o.domain == "ai.onnx" else o.domain) in used
-    ]
+    imports = onnx.ModelProto()  # copies: whether an empty domain is written is part of the bytes
+    imports.opset_import.extend(
+        o for o in proto.opset_import if ("" if o.domain == "ai.onnx" else o.domain) in used
+    )
     for field in onnx.ModelProto.DESCRIPTOR.fields:
         if field.name != "graph":
             proto.ClearField(field.name)
-    proto.opset_import.extend(imports)
+    proto.opset_import.extend(imports.opset_import)
     proto.ir_version = max(ir_version, 8)
     proto.producer_name = "seqto"
     for tensor in proto.graph.initializer:

@@ -1,8 +1,8 @@
 """The trials between which the choice is close: they are timed once more, all in one session.
 
-A machine that others share is not the same machine two minutes later: int8 models of a sentence
-encoder took 0.43 of float's time, and 0.62 in the next session. Ratios to float of two sessions
-do not tell which of two trials is faster; those of one session do.
+The speed of a shared machine changes within minutes, for integer kernels more than for float ones:
+one int8 file of a sentence encoder took 0.43 of float's time, and 0.62 in the next session. Ratios
+of two sessions do not tell which of two trials is faster; those of one session do.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ def _retime_selected(study: Study) -> None:
     """Time the selected trials again, in one session, until the selection is stable.
 
     The minimum of noisy timings is biased low: what is selected for its time must be as fast a
-    second time. What comes near the selection is timed in the same session, since the machine may
-    have been another one when they were timed before.
+    second time. What comes near the selection is timed in the same session, since the speed of a
+    shared machine differs between sessions.
     """
     for _ in range(MAX_RETIMINGS):
         chosen = recommend(study.state)
